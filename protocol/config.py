@@ -1,0 +1,278 @@
+"""The configuration of one run: names equal NeMo RL's keys where they exist; each default is stated once, here.
+
+``Job`` is what the core reads. ``check`` holds the refusals of I59 in one place and reports all of them at once.
+Units come last in a name: ``_s`` is seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from protocol.errors import ConfigError
+
+
+class Level(IntEnum):
+    """Recovery target levels, coarse to fine; the value is the rank (PROTOCOL 2.4)."""
+
+    ROLLOUT = 0  # the prompt group restarts
+    SIBLING = 1  # sealed siblings are kept
+    TURN = 2  # Gym state and completed turns are kept
+    PREFIX = 3  # and the tokens of the call in flight
+
+    @property
+    def rank(self) -> int:
+        return int(self)
+
+    @classmethod
+    def named(cls, name: str) -> Level:
+        return cls[name.upper()]
+
+
+LEVELS = tuple(level.name.lower() for level in Level)
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class Sampler(Config):
+    """PROTOCOL 1.5. ``max_lookahead_versions`` is in_order's, ``max_staleness_versions`` the others'."""
+
+    name: str = "in_order"  # in_order | windowed | weight_fifo
+    max_lookahead_versions: int = 1
+    max_staleness_versions: int = 1
+
+
+class NemoGymFailure(Config):
+    rollout_timeout_s: float | None = None
+    max_row_attempts: int = 3
+
+
+class RolloutFailure(Config):
+    max_infra_attempts_per_prompt: int = 5
+    max_data_attempts_per_prompt: int = 2
+    backoff_base_s: float = 1.0
+    max_backoff_s: float = 30.0
+    max_skipped_prompts: int = 0
+    nemo_gym: NemoGymFailure = NemoGymFailure()
+
+
+class Watchdog(Config):
+    interval_s: float = 30.0
+    stall_timeout_s: float = 600.0
+    stall_action: str = "warn"  # warn | abort
+
+
+class Checkpointing(Config):
+    """Trainer checkpoints ``step_N``."""
+
+    enabled: bool = True
+    save_period: int = 1  # train steps
+    keep_top_k: int = 3
+
+
+class RolloutCheckpointing(Config):
+    """Rollout snapshots. ``interval_s`` None turns the periodic ones off."""
+
+    interval_s: float | None = None
+    keep_latest_k: int = 2
+    restore_mode: str = "latest"  # latest | trainer_checkpoint | none
+    max_consecutive_failures: int = 3
+
+
+class RolloutRecovery(Config):
+    gym_prepare_timeout_s: float = 300.0
+    drain_timeout_s: float | None = None  # None: token_capture.control_timeout_s
+    reply_grace_s: float = 5.0
+    resume_attempts: int = 2
+    resume_retry_s: float = 1.0
+
+
+class TokenCapture(Config):
+    enabled: bool = True
+    control_timeout_s: float = 60.0  # every control call but prepare; also the lease grace
+
+
+class Job(Config):
+    """Everything the core reads. Load sizes are here too: they are NeMo RL's ``grpo.*`` keys."""
+
+    num_prompts_per_step: int = 4
+    num_generations_per_prompt: int = 4
+    train_steps: int = 3
+    target_level: str = "turn"  # rollout | sibling | turn | prefix
+    seed: int = 0  # of the data, not of the schedule
+    max_inflight_prompts: int | None = None  # None: num_prompts_per_step
+    max_buffered_rollouts: int = 64
+    min_groups_for_streaming_train: int | None = None  # None: num_prompts_per_step
+    max_turns: int = 4
+    gym_instances: int = 2
+    generation_workers: int = 1
+    num_finalizer_workers: int = 2
+    async_engine: bool = True
+    environment_server: str = "legacy_agent"
+    sampler: Sampler = Sampler()
+    rollout_failure: RolloutFailure = RolloutFailure()
+    watchdog: Watchdog = Watchdog()
+    checkpointing: Checkpointing = Checkpointing()
+    rollout_checkpointing: RolloutCheckpointing = RolloutCheckpointing()
+    rollout_recovery: RolloutRecovery = RolloutRecovery()
+    token_capture: TokenCapture = TokenCapture()
+
+    @property
+    def level(self) -> Level:
+        return Level.named(self.target_level)
+
+    @property
+    def inflight_prompts(self) -> int:
+        return self.max_inflight_prompts or self.num_prompts_per_step
+
+    @property
+    def streaming_groups(self) -> int:
+        return self.min_groups_for_streaming_train or self.num_prompts_per_step
+
+    @property
+    def drain_timeout_s(self) -> float:
+        return self.rollout_recovery.drain_timeout_s or self.token_capture.control_timeout_s
+
+    @property
+    def snapshots_on(self) -> bool:
+        return self.rollout_checkpointing.interval_s is not None
+
+    @property
+    def replay_is_restored(self) -> bool:
+        """A sampler whose buffer a checkpoint holds with authority (PROTOCOL 1.5: weight_fifo is a shadow)."""
+        return self.sampler.name != "weight_fifo"
+
+
+def fingerprint(job: Job, data: str) -> str:
+    """What must be equal for a bootstrap snapshot to be restored: SHA-256 of the rollout's own semantics.
+
+    Intervals, time-outs and cluster shape are left out (PROTOCOL 4.4, I61). ``data`` names the data set.
+    """
+    kept = (
+        2,
+        data,
+        job.seed,
+        job.num_prompts_per_step,
+        job.num_generations_per_prompt,
+        job.max_turns,
+        job.environment_server,
+        msgspec.to_builtins(job.sampler),
+        job.token_capture.enabled,
+    )
+    return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
+
+
+def check(job: Job) -> list[str]:
+    """Every reason why this configuration is refused at set-up (empty: it is accepted). Each names its key."""
+    wrong: list[str] = []
+
+    def positive(name: str, value: float | None) -> None:
+        if value is not None and value <= 0:
+            wrong.append(f"{name} is {value}: it must be above 0")
+
+    for name in ("num_prompts_per_step", "num_generations_per_prompt", "train_steps", "max_buffered_rollouts",
+                 "max_turns", "gym_instances", "generation_workers", "num_finalizer_workers",
+                 "max_inflight_prompts", "min_groups_for_streaming_train"):  # fmt: skip
+        positive(name, getattr(job, name))
+    positive("rollout_checkpointing.interval_s", job.rollout_checkpointing.interval_s)
+    positive("rollout_checkpointing.keep_latest_k", job.rollout_checkpointing.keep_latest_k)
+    positive("checkpointing.save_period", job.checkpointing.save_period)
+    positive("checkpointing.keep_top_k", job.checkpointing.keep_top_k)
+    positive("rollout_recovery.gym_prepare_timeout_s", job.rollout_recovery.gym_prepare_timeout_s)
+    positive("token_capture.control_timeout_s", job.token_capture.control_timeout_s)
+    positive("watchdog.interval_s", job.watchdog.interval_s)
+    positive("rollout_failure.nemo_gym.max_row_attempts", job.rollout_failure.nemo_gym.max_row_attempts)
+
+    def one_of(name: str, value: str, allowed: tuple[str, ...]) -> bool:
+        if value not in allowed:
+            wrong.append(f"{name} is {value!r}: it must be one of {', '.join(allowed)}")
+            return False
+        return True
+
+    one_of("sampler.name", job.sampler.name, ("in_order", "windowed", "weight_fifo"))
+    one_of("rollout_checkpointing.restore_mode", job.rollout_checkpointing.restore_mode,
+           ("latest", "trainer_checkpoint", "none"))  # fmt: skip
+    one_of("watchdog.stall_action", job.watchdog.stall_action, ("warn", "abort"))
+    if job.sampler.max_lookahead_versions < 0:
+        wrong.append(f"sampler.max_lookahead_versions is {job.sampler.max_lookahead_versions}: it must be 0 or more")
+    if job.sampler.max_staleness_versions < 0:
+        wrong.append(f"sampler.max_staleness_versions is {job.sampler.max_staleness_versions}: it must be 0 or more")
+
+    if one_of("target_level", job.target_level, LEVELS):
+        level = job.level
+        if level >= Level.TURN:
+            if not job.snapshots_on:
+                wrong.append(f"target_level {level.name.lower()} needs "
+                             "rollout_checkpointing.interval_s to be set")  # fmt: skip
+            if not job.token_capture.enabled:
+                wrong.append(f"target_level {level.name.lower()} needs token_capture.enabled")
+            if not job.async_engine:
+                wrong.append(f"target_level {level.name.lower()} needs async_engine")
+            if job.environment_server != "legacy_agent":
+                wrong.append(f"environment_server {job.environment_server!r} cannot be restored at level "
+                             f"{level.name.lower()}: it needs legacy_agent")  # fmt: skip
+        if level is Level.PREFIX:
+            wrong.append("target_level prefix comes with a later step of this project")
+        if job.sampler.name == "weight_fifo" and (job.snapshots_on or level > Level.ROLLOUT):
+            wrong.append("sampler.name weight_fifo keeps no buffer in a checkpoint: it is refused with "
+                         "rollout_checkpointing.interval_s set or target_level above rollout")  # fmt: skip
+
+    batch, buffer = job.num_prompts_per_step, job.max_buffered_rollouts
+    if job.streaming_groups > buffer:
+        wrong.append(f"max_buffered_rollouts is {buffer}: it must be at least min_groups_for_streaming_train "
+                     f"({job.streaming_groups})")  # fmt: skip
+    need = batch + job.streaming_groups - 1 if job.snapshots_on else batch
+    if buffer < need:
+        wrong.append(f"max_buffered_rollouts is {buffer}: it must be at least {need} with num_prompts_per_step {batch}")
+    if job.watchdog.stall_timeout_s <= job.watchdog.interval_s:
+        wrong.append(f"watchdog.stall_timeout_s is {job.watchdog.stall_timeout_s}: it must be above "
+                     f"watchdog.interval_s ({job.watchdog.interval_s})")  # fmt: skip
+    park = job.rollout_recovery.gym_prepare_timeout_s
+    if job.snapshots_on and job.watchdog.stall_timeout_s <= park:
+        wrong.append(f"watchdog.stall_timeout_s is {job.watchdog.stall_timeout_s}: it must outlast a Gym park "
+                     f"(rollout_recovery.gym_prepare_timeout_s is {park})")  # fmt: skip
+    return wrong
+
+
+def accept(job: Job) -> Job:
+    """Return ``job``, or raise one ConfigError that lists everything that is wrong with it."""
+    wrong = check(job)
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    return job
+
+
+def job_from(values: dict[str, Any], where: str = "job") -> Job:
+    """Build a Job from plain tables; raises one ConfigError that names every unknown key and wrong type."""
+    wrong: list[str] = []
+    _walk(values, Job, where, wrong)
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    try:
+        return msgspec.convert(values, Job)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _walk(values: Any, kind: Any, where: str, wrong: list[str]) -> None:
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for key, value in values.items():
+        if key not in fields:
+            wrong.append(f"{where}.{key} is not a known key; known are {', '.join(sorted(fields))}")
+            continue
+        inner = fields[key].type
+        if isinstance(inner, type) and issubclass(inner, Config):
+            if isinstance(value, dict):
+                _walk(value, inner, f"{where}.{key}", wrong)
+            else:
+                wrong.append(f"{where}.{key} is {value!r}: it must be a table")
+            continue
+        try:
+            msgspec.convert(value, inner)
+        except msgspec.ValidationError as error:
+            wrong.append(f"{where}.{key} is {value!r}: {error}")

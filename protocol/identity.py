@@ -1,0 +1,89 @@
+"""Who is who: the three coordinates of PROTOCOL 2.5, and the ids made from them.
+
+A *sample id* ``<group>_g<i>`` is stable for life and is the canonical row id. A *rollout id* is one per RL
+attempt: ``<sample>r<k>`` (k counts replaced rows; it never reads ``-a<N>``). A *Gym attempt* N is 0 at the
+first dispatch and +1 at each restore. The *capture key* ``<rollout>-a<N>`` names one Gym execution.
+
+Ids are handed in or counted, never made from chance or time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class GymCheckpointEpisode(msgspec.Struct, frozen=True, gc=False, order=True):
+    """One Gym execution of a rollout; the only producer of a capture key."""
+
+    rollout_id: str
+    attempt: int
+
+    @property
+    def capture_key(self) -> str:
+        return f"{self.rollout_id}-a{self.attempt}"
+
+    @classmethod
+    def of(cls, capture_key: str) -> GymCheckpointEpisode:
+        """Parse a capture key. Released Gym leaves the suffix off for attempt 0: both are accepted."""
+        head, mark, tail = capture_key.rpartition("-a")
+        if mark and tail.isdigit():
+            return cls(head, int(tail))
+        return cls(capture_key, 0)
+
+    def next(self) -> GymCheckpointEpisode:
+        """The execution that a restore of this one runs as."""
+        return GymCheckpointEpisode(self.rollout_id, self.attempt + 1)
+
+
+def group_id(epoch: int, ordinal: int, life: int) -> str:
+    """``e<epoch>p<ordinal>i<life>``: the reservation's own counters, so two lives never share one."""
+    return f"e{epoch}p{ordinal}i{life}"
+
+
+def sample_id(group: str, generation: int) -> str:
+    return f"{group}_g{generation}"
+
+
+def rollout_id(sample: str, replaced: int) -> str:
+    """The ``replaced``-th rollout of a sample (0 is the first)."""
+    return f"{sample}r{replaced}"
+
+
+def model_call_id(turn: int) -> str:
+    return f"c{turn}"
+
+
+def staging_key(capture_key: str, call: str) -> str:
+    """Key of one model call's staged row."""
+    return f"{capture_key}/{call}"
+
+
+def group_of_sample(sample: str) -> str:
+    return sample.rpartition("_g")[0]
+
+
+def sample_of_key(capture_key: str) -> str:
+    """The sample id inside a capture key."""
+    return GymCheckpointEpisode.of(capture_key).rollout_id.rpartition("r")[0]
+
+
+def ordinal_of_group(group: str) -> int:
+    """Prompt ordinal (epoch x dataset length + index) inside a group id."""
+    return int(group[group.index("p") + 1 : group.rindex("i")])
+
+
+CONTROLLER = "controller"
+DATA_PLANE = "data-plane"
+TRAINER = "trainer"
+
+
+def gym_name(index: int) -> str:
+    return f"gym-{index}"
+
+
+def worker_name(index: int) -> str:
+    return f"worker-{index}"
+
+
+def finalizer_name(index: int) -> str:
+    return f"finalizer-{index}"

@@ -1,0 +1,353 @@
+"""Messages between the processes of a job; one section per receiver. Every message is a frozen record.
+
+Partitions of the data plane: ``CANONICAL`` holds one row a sample (what is trained on), ``STAGING`` one row a
+model call. Rows are opaque bytes to the data plane.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.history import KeySet
+
+CANONICAL = "rollout_data"
+STAGING = "rollout_staging"
+PARTITIONS = (CANONICAL, STAGING)
+
+PARKED = "checkpoint_parked"  # Gym's reason for refusing a row while a checkpoint is open (HTTP 409)
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+# --- what a prompt is ------------------------------------------------------------------------------------------------
+
+
+class ToolCall(Message):
+    """One call of a tool: ``name`` is ``<domain>_<verb>_<noun>``, ``arguments`` a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+class PromptTask(Message):
+    """One row of the data set: what the model is asked, what it may call, and what would solve it."""
+
+    task_id: str
+    name: str
+    prompt: str
+    tools: tuple[str, ...]
+    ground_truth: tuple[ToolCall, ...]
+
+
+# --- to a Gym instance -------------------------------------------------------------------------------------------------
+
+
+class Row(Message):
+    """One sibling to run. ``continued``: the session was installed by a restore under this very key."""
+
+    sample: str
+    generation: int
+    rollout_id: str
+    attempt: int
+    continued: bool
+
+
+class RunRows(Message):
+    """Stream: RowCompleted | RowRefused | RowFailed for each row, in any order, then END."""
+
+    group: str
+    ordinal: int
+    group_attempt: int
+    task: PromptTask
+    rows: tuple[Row, ...]
+
+
+class Coordinate(Message):
+    """Where one captured model call lies: its staging key, its row's digest and the cumulative chain digest."""
+
+    key: str
+    digest: str
+    cumulative: str
+    version: int
+    tokens: int  # generated tokens, carry left out
+
+
+class RowCompleted(Message):
+    """``calls`` of the terminal chain, root first. ``key`` is the capture key."""
+
+    key: str
+    reward: float
+    calls: tuple[Coordinate, ...]
+
+
+class RowRefused(Message):
+    """Gym's 409 for one row (``reason`` PARKED); the stream goes on (the sidecar item GymAdmissionClosed)."""
+
+    key: str
+    reason: str
+
+
+class RowFailed(Message):
+    """One row failed; the stream goes on. ``transport``: INFRA, else DATA."""
+
+    key: str
+    transport: bool
+    message: str
+
+
+class Control(Message):
+    """Base of the control calls of PROTOCOL 5.1. ``checkpoint`` is the checkpoint id ('' where there is none)."""
+
+    checkpoint: str
+    timeout_s: float  # the call's own deadline; Gym extends its lease by it plus ``lease_grace_s``
+    lease_grace_s: float
+
+
+class Discover(Control):
+    """Reply: Topology."""
+
+
+class Topology(Message):
+    instance: str
+    participants: tuple[str, ...]  # names, in prepare order
+
+
+class Prepare(Control):
+    """Reply: Prepared. Raises Refusal(UNAVAILABLE) if the deadline passed (admission stays closed) ."""
+
+
+class Prepared(Message):
+    """``restarts``: capture keys of episodes that cannot be saved and must restart. Never capped."""
+
+    restarts: tuple[str, ...]
+
+
+class Renew(Control):
+    """Extends the lease. Reply: None."""
+
+
+class Commit(Control):
+    """Write the state of every parked episode of ``scope`` (capture keys) under ``folder``. Reply: Committed.
+
+    Raises Refusal(BROKEN) if the scope names a restart or an episode that this instance does not hold
+    and has no reply on the wire for.
+    """
+
+    folder: str
+    scope: tuple[str, ...]
+
+
+class SavedEpisode(Message):
+    """``participant`` exported it; ``kind``: environment | session | run-id."""
+
+    key: str
+    participant: str
+    kind: str
+    staging_keys: tuple[str, ...]
+
+
+class Committed(Message):
+    """``participants`` that committed; ``on_wire``: keys whose reply left before the commit."""
+
+    participants: tuple[str, ...]
+    episodes: tuple[SavedEpisode, ...]
+    run_episode_ids: tuple[str, ...]
+    on_wire: tuple[str, ...]
+
+
+class Resume(Control):
+    """Reopens admission. Reply: None. Idempotent for one checkpoint id."""
+
+
+class Restore(Control):
+    """Install saved episodes from ``folder`` as the next attempt, all or none. Reply: Restored keys as a tuple.
+
+    ``episodes``: capture keys *as saved*. ``participants``: those the manifest names; a missing one is refused
+    before anything is installed.
+    """
+
+    folder: str
+    episodes: tuple[str, ...]
+    participants: tuple[str, ...]
+
+
+class Retire(Control):
+    """End or forbid these capture keys; refused once a checkpoint is open. Reply: None."""
+
+    keys: tuple[str, ...]
+
+
+class Forget(Control):
+    """Clear the marks of these rollout ids. Reply: None."""
+
+    rollouts: tuple[str, ...]
+
+
+# --- to a generation worker ----------------------------------------------------------------------------------------------
+
+
+class Generate(Message):
+    """One model call: ``carry`` are the tokens since the parent's last one (the prompt, for a root).
+
+    Reply: Generated. ``call`` is ``<capture key>/<model call id>``; ``parent`` the parent's staging key or ''.
+    """
+
+    call: str
+    rollout_id: str
+    attempt: int
+    ordinal: int
+    generation: int
+    turn: int
+    parent: str
+    parent_cumulative: str  # digest of the chain up to the parent ('' for a root)
+    previous_length: int
+    carry: tuple[int, ...]
+
+
+class Generated(Message):
+    """The reply leaves only after the row is staged (the data plane's acknowledgement)."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    coordinate: Coordinate
+
+
+class SetWeightVersion(Message):
+    """Calls that begin from now on carry this version. Reply: None."""
+
+    version: int
+
+
+# --- to the data plane ---------------------------------------------------------------------------------------------------
+
+
+class PutSamples(Message):
+    """Acknowledged after storage; may fail *after* having written. Reply: None."""
+
+    partition: str
+    rows: tuple[tuple[str, bytes], ...]
+
+
+class GetSamples(Message):
+    """Reply: tuple of (key, bytes) for those that resolve, in the order asked: a miss is silent, so count."""
+
+    partition: str
+    keys: tuple[str, ...]
+
+
+class ListSampleIds(Message):
+    """Reply: sorted tuple of keys."""
+
+    partition: str
+
+
+class ClearSamples(Message):
+    """Unknown keys are ignored. Reply: None."""
+
+    partition: str
+    keys: tuple[str, ...]
+
+
+class SaveCheckpoint(Message):
+    """Write ``<folder>/<partition>.msgpack`` (sorted pairs) and ``metadata.msgpack``; nothing is fsynced. Reply: Saved."""
+
+    folder: str
+    metadata: bytes
+
+
+class Saved(Message):
+    """What was written, as the data plane counts it; ``files`` are paths below the folder."""
+
+    canonical: KeySet
+    staging: KeySet
+    files: tuple[str, ...]
+
+
+class LoadCheckpoint(Message):
+    """Only on a clean data plane. Reply: the metadata bytes."""
+
+    folder: str
+
+
+# --- to a finalizer ------------------------------------------------------------------------------------------------------
+
+
+class Receipt(Message):
+    """What a sealed attempt owns: assembled by the controller from the completed row."""
+
+    rollout_id: str
+    key: str  # capture key
+    calls: tuple[Coordinate, ...]
+    digest: str
+
+
+class SiblingReceipt(Message):
+    generation: int
+    sample: str
+    receipt: Receipt
+    reward: float
+
+
+class FinalizeGroup(Message):
+    """Verify every chain and publish exactly N canonical rows. Reply: GroupPublished."""
+
+    group: str
+    ordinal: int
+    task: PromptTask
+    siblings: tuple[SiblingReceipt, ...]
+
+
+class RowMeta(Message):
+    """One published canonical row. ``valid`` False: a masked placeholder (sample_mask 0)."""
+
+    sample: str
+    digest: str
+    min_version: int
+    max_version: int
+    valid: bool
+    reason: str  # why it is not valid, else ''
+
+
+class GroupPublished(Message):
+    rows: tuple[RowMeta, ...]
+
+
+# --- to the trainer ------------------------------------------------------------------------------------------------------
+
+
+class TrainGroup(Message):
+    """Accumulate gradients of one claimed group of an open step. Reply: rows read."""
+
+    step: int
+    group: str
+    ordinal: int
+    rows: tuple[str, ...]  # canonical ids
+
+
+class FinishTrainStep(Message):
+    """Apply the optimizer. Reply: the weights' digest."""
+
+    step: int
+
+
+class SaveWeights(Message):
+    """Write ``<folder>/weights.msgpack``; nothing is fsynced. Reply: tuple of files below the folder."""
+
+    folder: str
+
+
+class LoadWeights(Message):
+    """``folder`` '' makes new weights (step 0). Reply: the weights' digest."""
+
+    folder: str
+
+
+# --- to the controller ---------------------------------------------------------------------------------------------------
+
+
+class DiscardGroup(Message):
+    """Drop the open group of this prompt ordinal (-1: the oldest with a dispatched row). Reply: the group id or ''."""
+
+    ordinal: int
