@@ -39,7 +39,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pass
 
 
-class Sampler(Config):
+class Sampler(Config, frozen=True):
     """PROTOCOL 1.5. ``max_lookahead_versions`` is in_order's, ``max_staleness_versions`` the others'."""
 
     name: str = "in_order"  # in_order | windowed | weight_fifo
@@ -47,12 +47,12 @@ class Sampler(Config):
     max_staleness_versions: int = 1
 
 
-class NemoGymFailure(Config):
+class NemoGymFailure(Config, frozen=True):
     rollout_timeout_s: float | None = None
     max_row_attempts: int = 3
 
 
-class RolloutFailure(Config):
+class RolloutFailure(Config, frozen=True):
     max_infra_attempts_per_prompt: int = 5
     max_data_attempts_per_prompt: int = 2
     backoff_base_s: float = 1.0
@@ -61,13 +61,13 @@ class RolloutFailure(Config):
     nemo_gym: NemoGymFailure = NemoGymFailure()
 
 
-class Watchdog(Config):
+class Watchdog(Config, frozen=True):
     interval_s: float = 30.0
     stall_timeout_s: float = 600.0
     stall_action: str = "warn"  # warn | abort
 
 
-class Checkpointing(Config):
+class Checkpointing(Config, frozen=True):
     """Trainer checkpoints ``step_N``."""
 
     enabled: bool = True
@@ -75,7 +75,7 @@ class Checkpointing(Config):
     keep_top_k: int = 3
 
 
-class RolloutCheckpointing(Config):
+class RolloutCheckpointing(Config, frozen=True):
     """Rollout snapshots. ``interval_s`` None turns the periodic ones off."""
 
     interval_s: float | None = None
@@ -84,7 +84,7 @@ class RolloutCheckpointing(Config):
     max_consecutive_failures: int = 3
 
 
-class RolloutRecovery(Config):
+class RolloutRecovery(Config, frozen=True):
     gym_prepare_timeout_s: float = 300.0
     drain_timeout_s: float | None = None  # None: token_capture.control_timeout_s
     reply_grace_s: float = 5.0
@@ -92,12 +92,12 @@ class RolloutRecovery(Config):
     resume_retry_s: float = 1.0
 
 
-class TokenCapture(Config):
+class TokenCapture(Config, frozen=True):
     enabled: bool = True
     control_timeout_s: float = 60.0  # every control call but prepare; also the lease grace
 
 
-class Job(Config):
+class Job(Config, frozen=True):
     """Everything the core reads. Load sizes are here too: they are NeMo RL's ``grpo.*`` keys."""
 
     num_prompts_per_step: int = 4

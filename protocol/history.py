@@ -58,29 +58,29 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 # --- a life ------------------------------------------------------------------------------------------------------
 
 
-class LifeStarted(Event):
+class LifeStarted(Event, frozen=True):
     """job: the first event of every life."""
 
     life: int
 
 
-class CleanupDone(Event):
+class CleanupDone(Event, frozen=True):
     """controller: what a restore never reads (``tmp_*``, ``old_*``) is gone and the folders are synced."""
 
     removed: int
 
 
-class ProcessStarted(Event):
+class ProcessStarted(Event, frozen=True):
     """any process: its factory was called; volatile state is empty."""
 
 
-class RunEnded(Event):
+class RunEnded(Event, frozen=True):
     """controller: the last event of a run that did what it was asked."""
 
     steps: int
 
 
-class RunFailed(Event):
+class RunFailed(Event, frozen=True):
     """controller: the run ends with a typed error."""
 
     error: str
@@ -88,14 +88,14 @@ class RunFailed(Event):
     message: str
 
 
-class FaultInjected(Event):
+class FaultInjected(Event, frozen=True):
     """job: the world did what a scenario's ``[[faults]]`` asked for."""
 
     fault: str
     detail: str
 
 
-class StallReported(Event):
+class StallReported(Event, frozen=True):
     """controller (watchdog): no progress for ``idle_s`` while steps remain."""
 
     idle_s: float
@@ -105,7 +105,7 @@ class StallReported(Event):
 # --- prompts and the ledger (controller) -----------------------------------------------------------------------------
 
 
-class CursorMoved(Event):
+class CursorMoved(Event, frozen=True):
     """Prompts [first, to) were taken from the data loader in one mutation; ``target`` is -1 if not stamped."""
 
     first: int
@@ -114,7 +114,7 @@ class CursorMoved(Event):
     target: int
 
 
-class GroupReserved(Event):
+class GroupReserved(Event, frozen=True):
     group: str
     ordinal: int
     epoch: int
@@ -122,14 +122,14 @@ class GroupReserved(Event):
     siblings: int
 
 
-class PromptPassedOver(Event):
+class PromptPassedOver(Event, frozen=True):
     """An ordinal that will not be trained. ``why``: topped-up | skipped | discarded | evicted | stale."""
 
     ordinal: int
     why: str
 
 
-class AttemptReserved(Event):
+class AttemptReserved(Event, frozen=True):
     """A new current attempt. ``why``: new | lost-row | retry | restart | continuation."""
 
     sample: str
@@ -137,7 +137,7 @@ class AttemptReserved(Event):
     why: str
 
 
-class AttemptDispatched(Event):
+class AttemptDispatched(Event, frozen=True):
     """RESERVED -> DISPATCHED, inside the dispatch gate. ``row_attempts``: sends of new identities so far."""
 
     sample: str
@@ -146,7 +146,7 @@ class AttemptDispatched(Event):
     row_attempts: int
 
 
-class RowsSubmitted(Event):
+class RowsSubmitted(Event, frozen=True):
     """The stream request that carries these rows was handed to the network."""
 
     group: str
@@ -154,14 +154,14 @@ class RowsSubmitted(Event):
     keys: tuple[str, ...]
 
 
-class RefusalArrived(Event):
+class RefusalArrived(Event, frozen=True):
     """A 409 of Gym for one row reached the controller."""
 
     key: str
     reason: str
 
 
-class AttemptRefused(Event):
+class AttemptRefused(Event, frozen=True):
     """DISPATCHED -> RESERVED, same identity; the budgets are as they are after it."""
 
     sample: str
@@ -171,20 +171,20 @@ class AttemptRefused(Event):
     data_spent: int
 
 
-class FailureArrived(Event):
+class FailureArrived(Event, frozen=True):
     """A failed row reached the controller; ``cause`` is a Cause value."""
 
     key: str
     cause: str
 
 
-class CompletionArrived(Event):
+class CompletionArrived(Event, frozen=True):
     """A finished row reached the controller (not yet sealed)."""
 
     key: str
 
 
-class StreamEnded(Event):
+class StreamEnded(Event, frozen=True):
     """A row stream is over. ``outcome``: clean | broken | cancelled. ``missing`` rows were neither done nor refused."""
 
     group: str
@@ -193,7 +193,7 @@ class StreamEnded(Event):
     missing: int
 
 
-class AttemptAbandoned(Event):
+class AttemptAbandoned(Event, frozen=True):
     """``why``: lost-row | row-failed | group-failed | discarded | restart."""
 
     sample: str
@@ -201,7 +201,7 @@ class AttemptAbandoned(Event):
     why: str
 
 
-class AttemptSealed(Event):
+class AttemptSealed(Event, frozen=True):
     """DISPATCHED -> SEALED. ``current`` is the ledger's current key of that sibling at that moment."""
 
     sample: str
@@ -211,7 +211,7 @@ class AttemptSealed(Event):
     rows: int
 
 
-class GroupMoved(Event):
+class GroupMoved(Event, frozen=True):
     """A move of the group's state machine; states are PROTOCOL 2.3's."""
 
     group: str
@@ -219,14 +219,14 @@ class GroupMoved(Event):
     after: str
 
 
-class GroupAttemptRaised(Event):
+class GroupAttemptRaised(Event, frozen=True):
     """Every row of a cohort was replaced."""
 
     group: str
     group_attempt: int
 
 
-class BudgetSpent(Event):
+class BudgetSpent(Event, frozen=True):
     """``budget``: row | infra | data. ``key``: the attempt it was spent for ('' for a whole group)."""
 
     group: str
@@ -236,7 +236,7 @@ class BudgetSpent(Event):
     limit: int
 
 
-class GroupDropped(Event):
+class GroupDropped(Event, frozen=True):
     """A group left the ledger without being trained. ``why``: discarded | skipped | evicted | stale."""
 
     group: str
@@ -244,41 +244,41 @@ class GroupDropped(Event):
     why: str
 
 
-class RetireQueued(Event):
+class RetireQueued(Event, frozen=True):
     """A dropped attempt that Gym may hold."""
 
     key: str
     why: str
 
 
-class RetireAccepted(Event):
+class RetireAccepted(Event, frozen=True):
     key: str
 
 
-class ForgetQueued(Event):
+class ForgetQueued(Event, frozen=True):
     rollout: str
     why: str  # retired | continued
 
 
-class ForgetIssued(Event):
+class ForgetIssued(Event, frozen=True):
     rollout: str
 
 
-class ForgetAccepted(Event):
+class ForgetAccepted(Event, frozen=True):
     rollout: str
 
 
 # --- barrier and gate (controller) ---------------------------------------------------------------------------------------
 
 
-class MutationEntered(Event):
+class MutationEntered(Event, frozen=True):
     """Outermost entry. ``barrier``: data-plane | dispatch."""
 
     barrier: str
     kind: str
 
 
-class MutationLeft(Event):
+class MutationLeft(Event, frozen=True):
     """Outermost exit; ``version`` is the barrier's mutation version after it; ``failed``: the body raised."""
 
     barrier: str
@@ -287,17 +287,17 @@ class MutationLeft(Event):
     failed: bool
 
 
-class ExclusiveWaited(Event):
+class ExclusiveWaited(Event, frozen=True):
     """A checkpoint asks for the exclusive side (new mutations wait from here on)."""
 
     barrier: str
 
 
-class ExclusiveEntered(Event):
+class ExclusiveEntered(Event, frozen=True):
     barrier: str
 
 
-class ExclusiveLeft(Event):
+class ExclusiveLeft(Event, frozen=True):
     """Also after a cancelled wait: the flag is clear."""
 
     barrier: str
@@ -306,11 +306,11 @@ class ExclusiveLeft(Event):
 # --- finalization and training (controller, finalizers, trainer) -------------------------------------------------------------
 
 
-class FinalizeIssued(Event):
+class FinalizeIssued(Event, frozen=True):
     group: str
 
 
-class FinalizeDone(Event):
+class FinalizeDone(Event, frozen=True):
     """``rows`` are canonical ids in order; ``receipts`` those of the sealed attempts; ``valid`` rows have sample_mask 1."""
 
     group: str
@@ -319,21 +319,21 @@ class FinalizeDone(Event):
     valid: int
 
 
-class StagingCleared(Event):
+class StagingCleared(Event, frozen=True):
     """controller: rows of a finalized or dropped group left the staging partition."""
 
     group: str
     count: int
 
 
-class GroupEvicted(Event):
+class GroupEvicted(Event, frozen=True):
     group: str
     ordinal: int
     start_version: int
     trainer_version: int
 
 
-class GroupsClaimed(Event):
+class GroupsClaimed(Event, frozen=True):
     """Selected and claimed in one mutation; ``expected`` is the step's group count."""
 
     step: int
@@ -341,29 +341,29 @@ class GroupsClaimed(Event):
     expected: int
 
 
-class TrainStepIssued(Event):
+class TrainStepIssued(Event, frozen=True):
     step: int
     groups: tuple[str, ...]
 
 
-class TrainStepDone(Event):
+class TrainStepDone(Event, frozen=True):
     """Gradients of all groups are accumulated; nothing is applied."""
 
     step: int
     rows: int
 
 
-class CommitFlagSet(Event):
+class CommitFlagSet(Event, frozen=True):
     """``optimizer_commit_in_progress`` rose."""
 
     step: int
 
 
-class CommitFlagCleared(Event):
+class CommitFlagCleared(Event, frozen=True):
     step: int
 
 
-class OptimizerIssued(Event):
+class OptimizerIssued(Event, frozen=True):
     step: int
 
 
@@ -381,7 +381,7 @@ class TrainedRow(msgspec.Struct, frozen=True, gc=False):
     valid: bool
 
 
-class OptimizerApplied(Event):
+class OptimizerApplied(Event, frozen=True):
     """trainer: W(step) = H(W(step - 1), rows sorted by ordinal and generation)."""
 
     step: int
@@ -390,16 +390,16 @@ class OptimizerApplied(Event):
     rows: tuple[TrainedRow, ...]
 
 
-class CanonicalClearIssued(Event):
+class CanonicalClearIssued(Event, frozen=True):
     step: int
     count: int
 
 
-class CanonicalClearDone(Event):
+class CanonicalClearDone(Event, frozen=True):
     step: int
 
 
-class StepCommitted(Event):
+class StepCommitted(Event, frozen=True):
     """controller: counters moved. ``ordinals`` of the trained groups, sorted."""
 
     step: int
@@ -409,13 +409,13 @@ class StepCommitted(Event):
     weights: str
 
 
-class WeightsSynced(Event):
+class WeightsSynced(Event, frozen=True):
     """controller: every generation worker carries this version."""
 
     version: int
 
 
-class WeightsLoaded(Event):
+class WeightsLoaded(Event, frozen=True):
     """trainer: weights read from an anchor (step 0: made anew)."""
 
     step: int
@@ -425,26 +425,26 @@ class WeightsLoaded(Event):
 # --- checkpoints and snapshots (controller) -------------------------------------------------------------------------------
 
 
-class SnapshotStarted(Event):
+class SnapshotStarted(Event, frozen=True):
     anchor: str
     sequence: int
     forced: bool
 
 
-class SnapshotSkipped(Event):
+class SnapshotSkipped(Event, frozen=True):
     """``reason``: unchanged | commit-in-progress | no-durable-anchor."""
 
     reason: str
 
 
-class SnapshotDropped(Event):
+class SnapshotDropped(Event, frozen=True):
     """A started snapshot that lost to a train step: neither a failure nor a success."""
 
     sequence: int
     reason: str
 
 
-class SnapshotBroke(Event):
+class SnapshotBroke(Event, frozen=True):
     """A started snapshot failed; ``consecutive`` failures so far."""
 
     sequence: int
@@ -454,13 +454,13 @@ class SnapshotBroke(Event):
     consecutive: int
 
 
-class SnapshotStarved(Event):
+class SnapshotStarved(Event, frozen=True):
     """Warning: this many snapshots in a row were lost to train steps."""
 
     lost: int
 
 
-class CutTaken(Event):
+class CutTaken(Event, frozen=True):
     """The state inside the exclusive section. ``role``: snapshot | trainer.
 
     ``ledger`` digests the persisted ledger with unsealed attempts' status left out; ``committing`` is the commit
@@ -485,7 +485,7 @@ class CutTaken(Event):
     passed: int
 
 
-class SnapshotPublished(Event):
+class SnapshotPublished(Event, frozen=True):
     anchor: str
     sequence: int
     step: int
@@ -494,43 +494,43 @@ class SnapshotPublished(Event):
     anchor_version: int
 
 
-class AnchorMade(Event):
+class AnchorMade(Event, frozen=True):
     """The bootstrap anchor is durable."""
 
     anchor: str
 
 
-class TrainerSaveAsked(Event):
+class TrainerSaveAsked(Event, frozen=True):
     """controller: a trainer checkpoint is due and asks for the checkpoint lock."""
 
     step: int
 
 
-class TrainerSaveStarted(Event):
+class TrainerSaveStarted(Event, frozen=True):
     """The checkpoint lock is held by the trainer save."""
 
     step: int
 
 
-class TrainerSaveIssued(Event):
+class TrainerSaveIssued(Event, frozen=True):
     """The cut is taken and the train loop goes on; the rest happens in the background."""
 
     step: int
 
 
-class TrainerCheckpointDurable(Event):
+class TrainerCheckpointDurable(Event, frozen=True):
     """Renamed, and the parent folder synced."""
 
     step: int
 
 
-class PruneIssued(Event):
+class PruneIssued(Event, frozen=True):
     """A durable artefact is about to be removed on purpose."""
 
     path: str
 
 
-class FileIssued(Event):
+class FileIssued(Event, frozen=True):
     """seam: ``op``: write | fsync | rename | fsync_dir | remove; ``to`` only for rename."""
 
     op: str
@@ -538,26 +538,26 @@ class FileIssued(Event):
     to: str = ""
 
 
-class FileDone(Event):
+class FileDone(Event, frozen=True):
     op: str
     path: str
     to: str = ""
 
 
-class FileRead(Event):
+class FileRead(Event, frozen=True):
     """seam: a file was read."""
 
     path: str
 
 
-class RestoreChosen(Event):
+class RestoreChosen(Event, frozen=True):
     """controller: what the restore will read. ``anchor`` '' and sequence 0: a fresh start."""
 
     anchor: str
     sequence: int
 
 
-class Restored(Event):
+class Restored(Event, frozen=True):
     """controller: the state of this life after restore, before any pump starts.
 
     ``finalized`` group ids of the ledger, ``replay`` group ids of the replay index, ``open`` = groups in the ledger.
@@ -583,11 +583,11 @@ class Restored(Event):
 # --- Gym control as the controller sees it -----------------------------------------------------------------------------
 
 
-class GymPhaseStarted(Event):
+class GymPhaseStarted(Event, frozen=True):
     checkpoint: str
 
 
-class GymPhaseEnded(Event):
+class GymPhaseEnded(Event, frozen=True):
     """``outcome``: cut | dropped | failed."""
 
     checkpoint: str
@@ -595,7 +595,7 @@ class GymPhaseEnded(Event):
     parked_s: float
 
 
-class ControlIssued(Event):
+class ControlIssued(Event, frozen=True):
     """One control call to one instance; it must be over ``deadline_s + grace_s`` later."""
 
     operation: str
@@ -605,7 +605,7 @@ class ControlIssued(Event):
     grace_s: float
 
 
-class ControlDone(Event):
+class ControlDone(Event, frozen=True):
     """``outcome``: ok | refused | failed | lost; ``error`` is the error's type name; ``cause`` the core's class of it."""
 
     operation: str
@@ -616,7 +616,7 @@ class ControlDone(Event):
     cause: str
 
 
-class ControlCancelled(Event):
+class ControlCancelled(Event, frozen=True):
     """The unanswered call was cancelled at its bound."""
 
     operation: str
@@ -624,21 +624,21 @@ class ControlCancelled(Event):
     checkpoint: str
 
 
-class ParticipantsFound(Event):
+class ParticipantsFound(Event, frozen=True):
     """Reply of discover: participant names of one instance."""
 
     instance: str
     participants: tuple[str, ...]
 
 
-class ScopeBuilt(Event):
+class ScopeBuilt(Event, frozen=True):
     """Candidates were read from the ledger in one synchronous step, after the retire."""
 
     checkpoint: str
     candidates: KeySet
 
 
-class DrainEnded(Event):
+class DrainEnded(Event, frozen=True):
     """``waited`` episodes whose reply was on the wire; ``left`` not accounted for (0 when it succeeded)."""
 
     checkpoint: str
@@ -646,7 +646,7 @@ class DrainEnded(Event):
     left: int
 
 
-class ManifestBuilt(Event):
+class ManifestBuilt(Event, frozen=True):
     """gym_checkpoint.json of a cut: saved episodes, restarts, and what the ledger's payload asks for."""
 
     checkpoint: str
@@ -659,18 +659,18 @@ class ManifestBuilt(Event):
 # --- Gym's own side (gym-<i>) --------------------------------------------------------------------------------------------
 
 
-class AdmissionClosed(Event):
+class AdmissionClosed(Event, frozen=True):
     checkpoint: str
 
 
-class AdmissionOpened(Event):
+class AdmissionOpened(Event, frozen=True):
     """``why``: resume | lease | failed-prepare."""
 
     checkpoint: str
     why: str
 
 
-class PhaseMoved(Event):
+class PhaseMoved(Event, frozen=True):
     """A participant's phase (PROTOCOL 5.7)."""
 
     participant: str
@@ -679,7 +679,7 @@ class PhaseMoved(Event):
     checkpoint: str
 
 
-class ControlReceived(Event):
+class ControlReceived(Event, frozen=True):
     """A control call began here; it extends the lease to ``lease_s`` from now."""
 
     operation: str
@@ -687,7 +687,7 @@ class ControlReceived(Event):
     lease_s: float
 
 
-class EpisodeAdmitted(Event):
+class EpisodeAdmitted(Event, frozen=True):
     """``continued``: it claims a session that a restore installed."""
 
     key: str
@@ -697,19 +697,19 @@ class EpisodeAdmitted(Event):
     turn: int
 
 
-class EpisodeRefused(Event):
+class EpisodeRefused(Event, frozen=True):
     """``reason``: checkpoint_parked | stale-attempt | unknown-continuation."""
 
     key: str
     reason: str
 
 
-class EpisodeParked(Event):
+class EpisodeParked(Event, frozen=True):
     key: str
     turn: int
 
 
-class TurnCompleted(Event):
+class TurnCompleted(Event, frozen=True):
     """A tool ran at the end of a turn; ``state`` digests the episode's tool state after it."""
 
     key: str
@@ -718,7 +718,7 @@ class TurnCompleted(Event):
     state: str
 
 
-class EpisodeExported(Event):
+class EpisodeExported(Event, frozen=True):
     """Written by a commit. ``kind``: environment | session | run-id."""
 
     key: str
@@ -727,14 +727,14 @@ class EpisodeExported(Event):
     turn: int
 
 
-class EpisodeCannotSave(Event):
+class EpisodeCannotSave(Event, frozen=True):
     """Reported in ``restarts`` of a prepare."""
 
     key: str
     participant: str
 
 
-class EpisodeInstalled(Event):
+class EpisodeInstalled(Event, frozen=True):
     """A restore installed ``saved`` as ``key`` (the next attempt); ``state`` digests its tool state."""
 
     key: str
@@ -743,26 +743,26 @@ class EpisodeInstalled(Event):
     state: str
 
 
-class EpisodeEnded(Event):
+class EpisodeEnded(Event, frozen=True):
     """``outcome``: replied | retired | failed | cancelled."""
 
     key: str
     outcome: str
 
 
-class ReplySent(Event):
+class ReplySent(Event, frozen=True):
     """A finished row was put on its stream."""
 
     key: str
 
 
-class RetireMarked(Event):
+class RetireMarked(Event, frozen=True):
     participant: str
     rollout: str
     attempt: int
 
 
-class MarkForgotten(Event):
+class MarkForgotten(Event, frozen=True):
     participant: str
     rollout: str
 
@@ -770,25 +770,25 @@ class MarkForgotten(Event):
 # --- generation workers (worker-<i>) -------------------------------------------------------------------------------------
 
 
-class CallBegun(Event):
+class CallBegun(Event, frozen=True):
     """A model call entered a worker and was stamped with its weight version."""
 
     call: str
     version: int
 
 
-class TokensGenerated(Event):
+class TokensGenerated(Event, frozen=True):
     """``count`` tokens so far."""
 
     call: str
     count: int
 
 
-class RowStagedIssued(Event):
+class RowStagedIssued(Event, frozen=True):
     call: str
 
 
-class RowStagedDone(Event):
+class RowStagedDone(Event, frozen=True):
     """``tokens`` of the staged delta; ``digest`` of the row."""
 
     call: str
@@ -796,7 +796,7 @@ class RowStagedDone(Event):
     digest: str
 
 
-class CallEnded(Event):
+class CallEnded(Event, frozen=True):
     """``outcome``: answered | capture-failed."""
 
     call: str

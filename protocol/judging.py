@@ -78,13 +78,28 @@ class RestorePoint(msgspec.Struct, frozen=True):
 class Durable:
     """What survived, read by the judges' own reader (never by the core's restore)."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    def __init__(self, files: Mapping[str, bytes], memory: dict[Any, Any] | None = None) -> None:
+        """``memory`` may be shared by all states judged under the same Terms: what was found out about equal contents."""
         self.files = files
+        self.memory: dict[Any, Any] = {} if memory is None else memory
+        self._own: dict[str, Any] = {}
         self._decoded: dict[str, Any] = {}
         self._point: RestorePoint | None = None
 
     def has(self, path: str) -> bool:
         return path in self.files
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """``make()``, computed once for this state: judges share what they read."""
+        if name not in self._own:
+            self._own[name] = make()
+        return self._own[name]
+
+    def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
+        """``make()``, computed once for all states that share ``memory``. ``key`` must hold all that it depends on."""
+        if key not in self.memory:
+            self.memory[key] = make()
+        return self.memory[key]
 
     def msgpack(self, path: str) -> Any:
         """Decoded content as plain dicts and lists, or None if missing or unreadable."""
@@ -108,7 +123,9 @@ class Durable:
 
     def anchors(self) -> list[str]:
         """Durable anchors, newest first: trainer checkpoints by step, then bootstrap."""
-        steps = sorted((int(name[5:]) for name in self.below("") if name.startswith("step_") and name[5:].isdigit()), reverse=True)
+        steps = sorted(
+            (int(name[5:]) for name in self.below("") if name.startswith("step_") and name[5:].isdigit()), reverse=True
+        )
         found = [f"step_{step}" for step in steps]
         if self.json("bootstrap/manifest.json") is not None:
             found.append("bootstrap")
@@ -118,7 +135,11 @@ class Durable:
         """Committed snapshot sequences of an anchor, newest first."""
         root = f"{anchor}/rollout_snapshots"
         return sorted(
-            (int(name[9:]) for name in self.below(root) if name.startswith("snapshot_") and name[9:].isdigit() and self.has(f"{root}/{name}/COMMITTED")),
+            (
+                int(name[9:])
+                for name in self.below(root)
+                if name.startswith("snapshot_") and name[9:].isdigit() and self.has(f"{root}/{name}/COMMITTED")
+            ),
             reverse=True,
         )
 

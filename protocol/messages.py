@@ -24,14 +24,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 # --- what a prompt is ------------------------------------------------------------------------------------------------
 
 
-class ToolCall(Message):
+class ToolCall(Message, frozen=True):
     """One call of a tool: ``name`` is ``<domain>_<verb>_<noun>``, ``arguments`` a JSON object as text."""
 
     name: str
     arguments: str
 
 
-class PromptTask(Message):
+class PromptTask(Message, frozen=True):
     """One row of the data set: what the model is asked, what it may call, and what would solve it."""
 
     task_id: str
@@ -44,7 +44,7 @@ class PromptTask(Message):
 # --- to a Gym instance -------------------------------------------------------------------------------------------------
 
 
-class Row(Message):
+class Row(Message, frozen=True):
     """One sibling to run. ``continued``: the session was installed by a restore under this very key."""
 
     sample: str
@@ -54,7 +54,7 @@ class Row(Message):
     continued: bool
 
 
-class RunRows(Message):
+class RunRows(Message, frozen=True):
     """Stream: RowCompleted | RowRefused | RowFailed for each row, in any order, then END."""
 
     group: str
@@ -64,7 +64,7 @@ class RunRows(Message):
     rows: tuple[Row, ...]
 
 
-class Coordinate(Message):
+class Coordinate(Message, frozen=True):
     """Where one captured model call lies: its staging key, its row's digest and the cumulative chain digest."""
 
     key: str
@@ -74,7 +74,7 @@ class Coordinate(Message):
     tokens: int  # generated tokens, carry left out
 
 
-class RowCompleted(Message):
+class RowCompleted(Message, frozen=True):
     """``calls`` of the terminal chain, root first. ``key`` is the capture key."""
 
     key: str
@@ -82,14 +82,14 @@ class RowCompleted(Message):
     calls: tuple[Coordinate, ...]
 
 
-class RowRefused(Message):
+class RowRefused(Message, frozen=True):
     """Gym's 409 for one row (``reason`` PARKED); the stream goes on (the sidecar item GymAdmissionClosed)."""
 
     key: str
     reason: str
 
 
-class RowFailed(Message):
+class RowFailed(Message, frozen=True):
     """One row failed; the stream goes on. ``transport``: INFRA, else DATA."""
 
     key: str
@@ -97,7 +97,7 @@ class RowFailed(Message):
     message: str
 
 
-class Control(Message):
+class Control(Message, frozen=True):
     """Base of the control calls of PROTOCOL 5.1. ``checkpoint`` is the checkpoint id ('' where there is none)."""
 
     checkpoint: str
@@ -105,41 +105,41 @@ class Control(Message):
     lease_grace_s: float
 
 
-class Discover(Control):
+class Discover(Control, frozen=True):
     """Reply: Topology."""
 
 
-class Topology(Message):
+class Topology(Message, frozen=True):
     instance: str
     participants: tuple[str, ...]  # names, in prepare order
 
 
-class Prepare(Control):
+class Prepare(Control, frozen=True):
     """Reply: Prepared. Raises Refusal(UNAVAILABLE) if the deadline passed (admission stays closed) ."""
 
 
-class Prepared(Message):
+class Prepared(Message, frozen=True):
     """``restarts``: capture keys of episodes that cannot be saved and must restart. Never capped."""
 
     restarts: tuple[str, ...]
 
 
-class Renew(Control):
+class Renew(Control, frozen=True):
     """Extends the lease. Reply: None."""
 
 
-class Commit(Control):
-    """Write the state of every parked episode of ``scope`` (capture keys) under ``folder``. Reply: Committed.
+class Commit(Control, frozen=True):
+    """Write the state of every parked or installed episode under ``<folder>/gym/<instance>/``. Reply: Committed.
 
-    Raises Refusal(BROKEN) if the scope names a restart or an episode that this instance does not hold
-    and has no reply on the wire for.
+    ``scope`` are the capture keys the controller continues. Raises Refusal(BROKEN) if it names a restart. A key
+    of the scope that is not held here is left out of the reply: its reply or refusal is still on its way.
     """
 
     folder: str
     scope: tuple[str, ...]
 
 
-class SavedEpisode(Message):
+class SavedEpisode(Message, frozen=True):
     """``participant`` exported it; ``kind``: environment | session | run-id."""
 
     key: str
@@ -148,7 +148,7 @@ class SavedEpisode(Message):
     staging_keys: tuple[str, ...]
 
 
-class Committed(Message):
+class Committed(Message, frozen=True):
     """``participants`` that committed; ``on_wire``: keys whose reply left before the commit."""
 
     participants: tuple[str, ...]
@@ -157,11 +157,11 @@ class Committed(Message):
     on_wire: tuple[str, ...]
 
 
-class Resume(Control):
+class Resume(Control, frozen=True):
     """Reopens admission. Reply: None. Idempotent for one checkpoint id."""
 
 
-class Restore(Control):
+class Restore(Control, frozen=True):
     """Install saved episodes from ``folder`` as the next attempt, all or none. Reply: Restored keys as a tuple.
 
     ``episodes``: capture keys *as saved*. ``participants``: those the manifest names; a missing one is refused
@@ -173,13 +173,13 @@ class Restore(Control):
     participants: tuple[str, ...]
 
 
-class Retire(Control):
+class Retire(Control, frozen=True):
     """End or forbid these capture keys; refused once a checkpoint is open. Reply: None."""
 
     keys: tuple[str, ...]
 
 
-class Forget(Control):
+class Forget(Control, frozen=True):
     """Clear the marks of these rollout ids. Reply: None."""
 
     rollouts: tuple[str, ...]
@@ -188,7 +188,7 @@ class Forget(Control):
 # --- to a generation worker ----------------------------------------------------------------------------------------------
 
 
-class Generate(Message):
+class Generate(Message, frozen=True):
     """One model call: ``carry`` are the tokens since the parent's last one (the prompt, for a root).
 
     Reply: Generated. ``call`` is ``<capture key>/<model call id>``; ``parent`` the parent's staging key or ''.
@@ -206,7 +206,7 @@ class Generate(Message):
     carry: tuple[int, ...]
 
 
-class Generated(Message):
+class Generated(Message, frozen=True):
     """The reply leaves only after the row is staged (the data plane's acknowledgement)."""
 
     tokens: tuple[int, ...]
@@ -214,7 +214,7 @@ class Generated(Message):
     coordinate: Coordinate
 
 
-class SetWeightVersion(Message):
+class SetWeightVersion(Message, frozen=True):
     """Calls that begin from now on carry this version. Reply: None."""
 
     version: int
@@ -223,41 +223,41 @@ class SetWeightVersion(Message):
 # --- to the data plane ---------------------------------------------------------------------------------------------------
 
 
-class PutSamples(Message):
+class PutSamples(Message, frozen=True):
     """Acknowledged after storage; may fail *after* having written. Reply: None."""
 
     partition: str
     rows: tuple[tuple[str, bytes], ...]
 
 
-class GetSamples(Message):
+class GetSamples(Message, frozen=True):
     """Reply: tuple of (key, bytes) for those that resolve, in the order asked: a miss is silent, so count."""
 
     partition: str
     keys: tuple[str, ...]
 
 
-class ListSampleIds(Message):
+class ListSampleIds(Message, frozen=True):
     """Reply: sorted tuple of keys."""
 
     partition: str
 
 
-class ClearSamples(Message):
+class ClearSamples(Message, frozen=True):
     """Unknown keys are ignored. Reply: None."""
 
     partition: str
     keys: tuple[str, ...]
 
 
-class SaveCheckpoint(Message):
+class SaveCheckpoint(Message, frozen=True):
     """Write ``<folder>/<partition>.msgpack`` (sorted pairs) and ``metadata.msgpack``; nothing is fsynced. Reply: Saved."""
 
     folder: str
     metadata: bytes
 
 
-class Saved(Message):
+class Saved(Message, frozen=True):
     """What was written, as the data plane counts it; ``files`` are paths below the folder."""
 
     canonical: KeySet
@@ -265,7 +265,7 @@ class Saved(Message):
     files: tuple[str, ...]
 
 
-class LoadCheckpoint(Message):
+class LoadCheckpoint(Message, frozen=True):
     """Only on a clean data plane. Reply: the metadata bytes."""
 
     folder: str
@@ -274,7 +274,7 @@ class LoadCheckpoint(Message):
 # --- to a finalizer ------------------------------------------------------------------------------------------------------
 
 
-class Receipt(Message):
+class Receipt(Message, frozen=True):
     """What a sealed attempt owns: assembled by the controller from the completed row."""
 
     rollout_id: str
@@ -283,14 +283,14 @@ class Receipt(Message):
     digest: str
 
 
-class SiblingReceipt(Message):
+class SiblingReceipt(Message, frozen=True):
     generation: int
     sample: str
     receipt: Receipt
     reward: float
 
 
-class FinalizeGroup(Message):
+class FinalizeGroup(Message, frozen=True):
     """Verify every chain and publish exactly N canonical rows. Reply: GroupPublished."""
 
     group: str
@@ -299,7 +299,7 @@ class FinalizeGroup(Message):
     siblings: tuple[SiblingReceipt, ...]
 
 
-class RowMeta(Message):
+class RowMeta(Message, frozen=True):
     """One published canonical row. ``valid`` False: a masked placeholder (sample_mask 0)."""
 
     sample: str
@@ -310,14 +310,14 @@ class RowMeta(Message):
     reason: str  # why it is not valid, else ''
 
 
-class GroupPublished(Message):
+class GroupPublished(Message, frozen=True):
     rows: tuple[RowMeta, ...]
 
 
 # --- to the trainer ------------------------------------------------------------------------------------------------------
 
 
-class TrainGroup(Message):
+class TrainGroup(Message, frozen=True):
     """Accumulate gradients of one claimed group of an open step. Reply: rows read."""
 
     step: int
@@ -326,19 +326,19 @@ class TrainGroup(Message):
     rows: tuple[str, ...]  # canonical ids
 
 
-class FinishTrainStep(Message):
+class FinishTrainStep(Message, frozen=True):
     """Apply the optimizer. Reply: the weights' digest."""
 
     step: int
 
 
-class SaveWeights(Message):
+class SaveWeights(Message, frozen=True):
     """Write ``<folder>/weights.msgpack``; nothing is fsynced. Reply: tuple of files below the folder."""
 
     folder: str
 
 
-class LoadWeights(Message):
+class LoadWeights(Message, frozen=True):
     """``folder`` '' makes new weights (step 0). Reply: the weights' digest."""
 
     folder: str
@@ -347,7 +347,7 @@ class LoadWeights(Message):
 # --- to the controller ---------------------------------------------------------------------------------------------------
 
 
-class DiscardGroup(Message):
+class DiscardGroup(Message, frozen=True):
     """Drop the open group of this prompt ordinal (-1: the oldest with a dispatched row). Reply: the group id or ''."""
 
     ordinal: int

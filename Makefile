@@ -1,0 +1,53 @@
+# Works from a bare checkout with Python 3.11 or newer and make: the first target that needs it makes .venv.
+
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+	if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$name; break; fi; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= 2
+SWEEP ?= workplace
+CODE := protocol scenarios sim real invariants parity mutants reports rollproof tests
+
+.PHONY: help install sweep test check bench nightly docs clean
+
+help:
+	@echo "make sweep    crash the main scenario at every step and judge (SWEEP=name for another one)"
+	@echo "make test     unit and property tests, small sweeps, determinism: under 10 minutes on 2 cores"
+	@echo "make check    format, lint, types, tests"
+	@echo "make bench    measurements that the README quotes"
+	@echo "make nightly  everything without a time limit"
+	@echo "make docs     docs/events.md from the types"
+
+install: $(READY)
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: set PYTHON=/path/to/python"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+sweep: $(READY)
+	$(BIN)/rollproof sweep $(SWEEP)
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+check: $(READY)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(MAKE) test
+
+bench: $(READY)
+	@echo "the command 'rollproof bench' comes with a later step; 'make sweep' prints the figures there are"
+
+nightly: check
+	$(BIN)/python -m pytest -n $(JOBS) -m slow || test $$? -eq 5
+	for name in workplace sibling fixed-order trainer-only; do $(BIN)/rollproof sweep $$name --seeds 0:5 || exit $$?; done
+
+docs: $(READY)
+	$(BIN)/python -m protocol.vocabulary > docs/events.md
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Judges of durability: one guarantee a file."""

@@ -1,0 +1,63 @@
+"""I13."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from invariants.durability.held import PUBLICATION, HeldFindings
+from invariants.durability.payload import GYM, STAGING, OnDisk, Payload
+from protocol.history import CutTaken, Record
+from protocol.judging import Terms, Violation
+
+OWNED_BY_CANONICAL = ("FINALIZED", "CLAIMED_FOR_TRAINING", "APPLIED_UNCHECKPOINTED")
+
+
+class EveryOwnedStagingRowIsSaved(OnDisk):
+    """Every staging row that a saved ledger or a saved episode owns is in the same save, with the digest its receipt names."""
+
+    invariant = "I13"
+    needs = (CutTaken,)
+    sees = PUBLICATION
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.held = HeldFindings()
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        event = record.event
+        if not isinstance(event, CutTaken):
+            return self.held.release(event)
+        if event.staging_missing:
+            expected = event.staging_expected.count
+            found = f"at the {event.role} cut {event.sequence} {event.staging_missing} of {expected} rows were missing"
+            self.held.hold(event, self.broken(found, record))
+        return ()
+
+    def examine(self, payload: Payload) -> Iterator[str]:
+        staged = payload.rows(STAGING)
+        if staged is None:
+            return  # an unreadable payload is I21's
+        for group in payload.groups():
+            if group["status"] in OWNED_BY_CANONICAL:
+                continue
+            for sibling in group["siblings"]:
+                attempt = sibling["attempts"][-1]
+                if attempt["status"] == "SEALED":
+                    yield from _sealed(staged, attempt)
+        for name, part in ((payload.read(GYM) or {}).get("instances") or {}).items():
+            for episode in part["episodes"]:
+                for key in episode["staging_keys"]:
+                    if key not in staged:
+                        yield f"row {key} of the episode {episode['rollout_id']}-a{episode['attempt']} saved by {name} is missing"
+
+
+def _sealed(staged: dict[str, str], attempt: dict[str, object]) -> Iterator[str]:
+    receipt = attempt["receipt"]
+    assert isinstance(receipt, dict), "a sealed attempt has a receipt"
+    for call in receipt["calls"]:
+        found = staged.get(call["key"])
+        where = f"row {call['key']} of the sealed {receipt['key']}"
+        if found is None:
+            yield f"{where} is missing"
+        elif found != call["digest"]:
+            yield f"{where} has digest {found[:16]}, its receipt says {call['digest'][:16]}"

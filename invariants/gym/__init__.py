@@ -1,0 +1,1 @@
+"""Judges of the Gym control protocol and of what a Gym-bearing snapshot holds."""

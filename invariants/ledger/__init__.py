@@ -1,0 +1,1 @@
+"""Judges of identities, the recovery ledger and what was trained."""

@@ -1,0 +1,65 @@
+"""I4: while the dispatch gate is closed, the ledger's DISPATCHED attempts are those that may be in Gym."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from invariants.ledger.attempts import group_of
+from protocol.config import Level
+from protocol.history import (
+    AttemptAbandoned,
+    AttemptDispatched,
+    AttemptRefused,
+    AttemptSealed,
+    ExclusiveEntered,
+    GroupDropped,
+    Record,
+    RowsSubmitted,
+)
+from protocol.judging import Judge, Terms, Violation
+
+
+class DispatchedIsSubmitted(Judge):
+    """Whenever the dispatch gate is closed, every dispatched attempt was submitted and every submitted one is dispatched or has its outcome in the ledger.
+
+    Mark and submission may come in either order inside one admission.
+    """
+
+    invariant = "I4"
+    needs = (ExclusiveEntered, RowsSubmitted)
+    sees = (AttemptDispatched, AttemptRefused, AttemptSealed, AttemptAbandoned, GroupDropped)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.marked: dict[str, None] = {}  # DISPATCHED in the ledger, not submitted yet
+        self.submitted: dict[str, None] = {}  # submitted, not marked
+
+    @classmethod
+    def applies(cls, terms: Terms) -> bool:
+        return terms.job.level >= Level.TURN
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        event = record.event
+        if type(event) is AttemptDispatched:
+            if event.key in self.submitted:
+                del self.submitted[event.key]
+            else:
+                self.marked[event.key] = None
+        elif type(event) is RowsSubmitted:
+            for key in event.keys:
+                if key in self.marked:
+                    del self.marked[key]
+                else:
+                    self.submitted[key] = None
+        elif type(event) is AttemptSealed or type(event) is AttemptRefused or type(event) is AttemptAbandoned:
+            self.marked.pop(event.key, None)
+            self.submitted.pop(event.key, None)
+        elif type(event) is GroupDropped:
+            for waiting in (self.marked, self.submitted):
+                for key in [key for key in waiting if group_of(key) == event.group]:
+                    del waiting[key]
+        elif type(event) is ExclusiveEntered and event.barrier == "dispatch":
+            found = [self.broken(f"The gate closed while {key} was DISPATCHED but not submitted.", record) for key in self.marked]
+            found += [self.broken(f"The gate closed while {key} was submitted but not DISPATCHED.", record) for key in self.submitted]
+            return found
+        return ()

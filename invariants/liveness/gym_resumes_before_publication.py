@@ -1,0 +1,76 @@
+"""I63."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from protocol.config import Level
+from protocol.history import (
+    ControlIssued,
+    CutTaken,
+    ExclusiveEntered,
+    ExclusiveLeft,
+    FileIssued,
+    GymPhaseStarted,
+    Record,
+    SnapshotPublished,
+    SnapshotStarted,
+)
+from protocol.judging import Judge, Terms, Violation
+
+DISPATCH_GATE = "dispatch"
+WRITTEN_BY_OTHERS = ("data_plane", "gym")  # inside the exclusive section, and by a commit
+
+
+class GymResumesBeforePublication(Judge):
+    """Once the cut is taken a snapshot keeps nothing closed: every prepared instance is asked to resume, and the dispatch gate is
+    open, before the first sidecar is written."""
+
+    invariant = "I63"
+    needs = (GymPhaseStarted, CutTaken)
+    sees = (SnapshotStarted, SnapshotPublished, ControlIssued, ExclusiveEntered, ExclusiveLeft, FileIssued)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.prepared: dict[str, None] = {}  # asked to prepare and not yet to resume
+        self.gate_closed = False
+        self.cut = 0  # sequence of the snapshot cut whose first sidecar is not yet written
+
+    @classmethod
+    def applies(cls, terms: Terms) -> bool:
+        return terms.job.level >= Level.TURN
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        event = record.event
+        if isinstance(event, FileIssued):
+            if self.cut and event.op == "write" and _is_sidecar(event.path):
+                return [self.broken(text, record) for text in self._first_sidecar(event.path)]
+        elif isinstance(event, ControlIssued):
+            if event.operation == "prepare":
+                self.prepared[event.instance] = None
+            elif event.operation == "resume":
+                self.prepared.pop(event.instance, None)
+        elif isinstance(event, (ExclusiveEntered, ExclusiveLeft)):
+            if event.barrier == DISPATCH_GATE:
+                self.gate_closed = isinstance(event, ExclusiveEntered)
+        elif isinstance(event, CutTaken):
+            if event.role == "snapshot":
+                self.cut = event.sequence
+        elif isinstance(event, SnapshotStarted):
+            self.cut = 0
+            self.prepared = {}
+        elif isinstance(event, SnapshotPublished) and self.cut:
+            return [self.broken(text, record) for text in self._first_sidecar(f"snapshot {event.sequence} as a whole")]
+        return ()
+
+    def _first_sidecar(self, path: str) -> Iterator[str]:
+        self.cut = 0
+        if self.prepared:
+            yield f"{path} was written before {', '.join(self.prepared)} was asked to resume"
+        if self.gate_closed:
+            yield f"{path} was written while the dispatch gate was closed"
+
+
+def _is_sidecar(path: str) -> bool:
+    parts = path.split("/")
+    return len(parts) > 3 and parts[2].startswith("tmp_snapshot_") and parts[3] not in WRITTEN_BY_OTHERS

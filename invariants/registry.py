@@ -1,0 +1,44 @@
+"""Every judge, in order of its invariant. A judge that is not named here does not judge."""
+
+from __future__ import annotations
+
+from invariants.durability.canonical_rows_are_the_sidecars import CanonicalRowsAreTheSidecars
+from invariants.durability.cursor_and_reservations_share_a_prefix import CursorAndReservationsShareAPrefix
+from invariants.durability.every_change_moves_the_mutation_version import EveryChangeMovesTheMutationVersion
+from invariants.durability.every_owned_staging_row_is_saved import EveryOwnedStagingRowIsSaved
+from invariants.durability.finalized_groups_are_the_replay_groups import FinalizedGroupsAreTheReplayGroups
+from invariants.durability.gym_never_delays_a_trainer_save import GymNeverDelaysATrainerSave
+from invariants.durability.mutations_never_overlap_an_exclusive_section import MutationsNeverOverlapAnExclusiveSection
+from invariants.durability.no_cut_inside_an_optimizer_commit import NoCutInsideAnOptimizerCommit
+from invariants.durability.payload_is_durable_before_its_name import PayloadIsDurableBeforeItsName
+from invariants.durability.the_newest_restore_point_stays import TheNewestRestorePointStays
+from invariants.durability.the_newest_valid_state_is_restored import TheNewestValidStateIsRestored
+from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
+from invariants.ledger.one_live_execution import OneLiveExecution
+from invariants.ledger.one_sealed_attempt import OneSealedAttempt
+from invariants.ledger.refusal_costs_nothing import RefusalCostsNothing
+from invariants.ledger.seal_is_current import SealIsCurrent
+from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
+from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
+from protocol.judging import Judge
+
+JUDGES: tuple[type[Judge], ...] = (
+    OneLiveExecution,  # I1
+    SealIsCurrent,  # I2
+    OneSealedAttempt,  # I3
+    DispatchedIsSubmitted,  # I4
+    RefusalCostsNothing,  # I5
+    EveryOwnedStagingRowIsSaved,  # I13
+    CanonicalRowsAreTheSidecars,  # I14
+    FinalizedGroupsAreTheReplayGroups,  # I15
+    CursorAndReservationsShareAPrefix,  # I16
+    NoCutInsideAnOptimizerCommit,  # I17
+    MutationsNeverOverlapAnExclusiveSection,  # I18
+    EveryChangeMovesTheMutationVersion,  # I20
+    PayloadIsDurableBeforeItsName,  # I21
+    TheNewestValidStateIsRestored,  # I22
+    TheNewestRestorePointStays,  # I23
+    GymNeverDelaysATrainerSave,  # I24
+    GymResumesBeforePublication,  # I63
+    EveryRunProgressesOrEndsTyped,  # I67
+)

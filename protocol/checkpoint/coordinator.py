@@ -1,0 +1,292 @@
+"""The controller's side of Gym's control protocol, over all instances (PROTOCOL 5.1, 5.4).
+
+Every call has its own deadline and a short reply grace; what is unanswered then is cancelled and counts as lost.
+Giving up is safe: the instance's lease reopens it. ``decide_cause`` is where a failure gets its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from protocol.checkpoint.manifest import GymManifest
+from protocol.checkpoint.ownership import Ownership, decide_ownership, decide_scope, still_pending
+from protocol.errors import Cause, Lost, OwnershipError, PeerFailed, ProtocolError, Refusal, RestoreRefused, SnapshotFailed
+from protocol.history import (
+    ControlCancelled,
+    ControlDone,
+    ControlIssued,
+    DrainEnded,
+    ForgetIssued,
+    ParticipantsFound,
+    ScopeBuilt,
+    key_set,
+)
+from protocol.identity import GymCheckpointEpisode, gym_name
+from protocol.messages import Commit, Committed, Control, Discover, Forget, Prepare, Prepared, Restore, Resume, Retire, Topology
+
+if TYPE_CHECKING:
+    from protocol.controller.controller import Controller
+
+
+def decide_cause(error: ProtocolError) -> Cause:
+    """The class of a failed control call: no answer, a dead or a busy Gym are tried again; a contradiction is not."""
+    if isinstance(error, Refusal):
+        return error.cause
+    if isinstance(error, (Lost, PeerFailed)):
+        return Cause.UNAVAILABLE
+    return Cause.BROKEN
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One instance's reply, or the error that stood in its place."""
+
+    instance: str
+    reply: Any = None
+    error: ProtocolError | None = None
+
+
+def raise_first(answers: Iterable[Answer]) -> None:
+    """Raise what failed, the gravest first: a contradiction before an outage."""
+    failures = [answer for answer in answers if answer.error is not None]
+    broken = [answer for answer in failures if answer.error is not None and decide_cause(answer.error) is Cause.BROKEN]
+    for answer in (*broken, *failures):
+        assert answer.error is not None
+        raise type(answer.error)(f"{answer.instance}: {answer.error}", decide_cause(answer.error))
+
+
+class GymCoordinator:
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.rt = controller.rt
+        self.job = controller.job
+        self.instances = tuple(gym_name(index) for index in range(controller.job.gym_instances))
+        self.participants: dict[str, tuple[str, ...]] = {}
+
+    # --- one call, all calls
+
+    async def _ask(self, instance: str, message: Control) -> Answer:
+        """One control call; never raises a ProtocolError, always over within its deadline and grace."""
+        operation = type(message).__name__.lower()
+        grace_s = self.job.rollout_recovery.reply_grace_s
+        self.rt.record(
+            ControlIssued(
+                operation=operation,
+                instance=instance,
+                checkpoint=message.checkpoint,
+                deadline_s=message.timeout_s,
+                grace_s=grace_s,
+            )
+        )
+        call = self.rt.call(instance, message)
+        answer: Answer | None = None
+        outcome = "cancelled"
+        try:
+            if await self.rt.first_of(call, timeout_s=message.timeout_s + grace_s) is None:
+                answer, outcome = (
+                    Answer(instance, error=Lost(f"no answer to {operation} in {message.timeout_s + grace_s:g} s")),
+                    "lost",
+                )
+            else:
+                try:
+                    answer, outcome = Answer(instance, reply=await call), "ok"
+                except ProtocolError as error:
+                    answer, outcome = Answer(instance, error=error), _outcome(error)
+        finally:
+            if not call.done:  # unanswered at its bound, or given up by whoever asked
+                call.cancel()
+                self.rt.record(ControlCancelled(operation=operation, instance=instance, checkpoint=message.checkpoint))
+            failure = answer.error if answer is not None else None
+            self.rt.record(
+                ControlDone(
+                    operation=operation,
+                    instance=instance,
+                    checkpoint=message.checkpoint,
+                    outcome=outcome,
+                    error="" if failure is None else type(failure).__name__,
+                    cause="" if failure is None else decide_cause(failure).value,
+                )  # fmt: skip
+            )
+        return answer
+
+    async def _ask_all(self, messages: Mapping[str, Control]) -> list[Answer]:
+        """All at once; every answer is awaited, in order of instance."""
+        tasks = [
+            self.rt.spawn(self._ask(name, message), f"{type(message).__name__.lower()}-{name}")
+            for name, message in messages.items()
+        ]
+        try:
+            return await self.rt.all_of(tasks)
+        finally:
+            for task in tasks:
+                if not task.done:
+                    task.cancel()
+            for task in tasks:
+                if not task.done:
+                    await self.rt.first_of(task.join())
+
+    @property
+    def _terms(self) -> tuple[float, float]:
+        """Deadline of an ordinary control call, and the lease grace: both are ``control_timeout_s``."""
+        timeout_s = self.job.token_capture.control_timeout_s
+        return timeout_s, timeout_s
+
+    # --- the calls
+
+    async def discover(self) -> None:
+        """Participants of every instance. Raises what failed."""
+        timeout_s, grace_s = self._terms
+        answers = await self._ask_all({name: Discover("", timeout_s, grace_s) for name in self.instances})
+        raise_first(answers)
+        for answer in answers:
+            topology: Topology = answer.reply
+            self.participants[answer.instance] = topology.participants
+            self.rt.record(ParticipantsFound(instance=answer.instance, participants=topology.participants))
+
+    async def retire_and_forget(self) -> None:
+        """While Gym is idle and dispatch is closed: retire what was dropped, forget exactly what was retired or has sealed.
+
+        Raises what a refused retire raised (this checkpoint is then unavailable). A refused forget is preceded by
+        another retire of its rollout next time: it stays queued.
+        """
+        dropped = self.controller.ledger.dropped
+        retiring = self._by_instance(dropped.retire)
+        timeout_s, grace_s = self._terms
+        if retiring:
+            answers = await self._ask_all({name: Retire("", timeout_s, grace_s, keys) for name, keys in retiring.items()})
+            for answer in answers:
+                if answer.error is None:
+                    dropped.retired(retiring[answer.instance])
+            raise_first(answers)
+        forgetting = self._by_instance(dropped.forget)
+        if forgetting:
+            for rollouts in forgetting.values():
+                for rollout in rollouts:
+                    self.rt.record(ForgetIssued(rollout=rollout))
+            answers = await self._ask_all(
+                {name: Forget("", timeout_s, grace_s, rollouts) for name, rollouts in forgetting.items()}
+            )
+            for answer in answers:
+                if answer.error is None:
+                    dropped.forgotten(forgetting[answer.instance])
+
+    def _by_instance(self, queued: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        grouped: dict[str, tuple[str, ...]] = {}
+        for key, instance in queued.items():
+            grouped[instance] = (*grouped.get(instance, ()), key)
+        return {name: grouped[name] for name in sorted(grouped)}
+
+    async def prepare(self, checkpoint: str) -> dict[str, str]:
+        """Park every instance. Returns capture key -> instance of the episodes that must restart."""
+        timeout_s = self.job.rollout_recovery.gym_prepare_timeout_s
+        _, grace_s = self._terms
+        answers = await self._ask_all({name: Prepare(checkpoint, timeout_s, grace_s) for name in self.instances})
+        raise_first(answers)
+        restarts: dict[str, str] = {}
+        for answer in answers:
+            prepared: Prepared = answer.reply
+            restarts.update(dict.fromkeys(prepared.restarts, answer.instance))
+        return restarts
+
+    async def commit(self, checkpoint: str, folder: str, restarts: Mapping[str, str]) -> Ownership:
+        """Write every instance's state below ``folder`` and decide who owns each candidate."""
+        timeout_s, grace_s = self._terms
+        candidates = self.controller.ledger.candidates()  # one synchronous step: nothing awaits before the scopes are built
+        self.rt.record(ScopeBuilt(checkpoint=checkpoint, candidates=key_set(key for key, _ in candidates)))
+        answers = await self._ask_all(
+            {
+                name: Commit(checkpoint, timeout_s, grace_s, folder, decide_scope(candidates, restarts, name))
+                for name in self.instances
+            }
+        )
+        raise_first(answers)
+        replies: dict[str, Committed] = {answer.instance: answer.reply for answer in answers}
+        for name, reply in replies.items():
+            self._check_participants(name, reply)
+        return decide_ownership(candidates, restarts, replies, self.controller.ledger.dropped.retire)
+
+    def _check_participants(self, name: str, reply: Committed) -> None:
+        if reply.participants != self.participants[name]:
+            raise OwnershipError(f"{name}: {list(reply.participants)} committed, {list(self.participants[name])} were discovered")
+
+    async def drain(self, checkpoint: str, pending: tuple[str, ...]) -> None:
+        """Wait for the replies that are on the wire. Raises SnapshotFailed with a count and a sample at the time-out."""
+        ledger, limit = self.controller.ledger, self.rt.now() + self.job.drain_timeout_s
+        left = still_pending(pending, ledger.pending)
+        while left and self.rt.now() < limit:
+            await self.rt.first_of(ledger.settled.wait(), timeout_s=limit - self.rt.now())
+            left = still_pending(left, ledger.pending)
+        self.rt.record(DrainEnded(checkpoint=checkpoint, waited=len(pending), left=len(left)))
+        if left:
+            raise SnapshotFailed(f"{len(left)} episodes did not reply in {self.job.drain_timeout_s:g} s, such as {left[0]}")
+
+    async def resume(self, checkpoint: str) -> list[ProtocolError]:
+        """Reopen every instance; only those that failed are asked again. Returns what still fails: the lease reopens those."""
+        timeout_s, grace_s = self._terms
+        waiting = self.instances
+        errors: list[ProtocolError] = []
+        for attempt in range(self.job.rollout_recovery.resume_attempts):
+            if attempt:
+                await self.rt.sleep(self.job.rollout_recovery.resume_retry_s)
+            answers = await self._ask_all({name: Resume(checkpoint, timeout_s, grace_s) for name in waiting})
+            errors = [answer.error for answer in answers if answer.error is not None]
+            waiting = tuple(answer.instance for answer in answers if answer.error is not None)
+            if not waiting:
+                break
+        return errors
+
+    async def restore(self, checkpoint: str, source: str, manifest: GymManifest) -> None:
+        """Install the saved episodes everywhere, or nowhere. Raises RestoreRefused before anything is sent if the manifest
+        names an instance or a participant that is not there; what fails during installation is undone everywhere."""
+        await self.discover()
+        missing = missing_parts(manifest, self.participants)
+        if missing:
+            raise RestoreRefused("the snapshot holds Gym state that nobody can take: " + "; ".join(missing))
+        timeout_s, grace_s = self._terms
+        requests: dict[str, Control] = {
+            name: Restore(
+                checkpoint, timeout_s, grace_s, source, tuple(episode.key for episode in state.episodes), state.participants
+            )
+            for name, state in manifest.instances.items()
+        }
+        answers = await self._ask_all(requests)
+        if any(answer.error is not None for answer in answers):
+            await self._undo_restore(manifest)
+        await self.resume(checkpoint)
+        raise_first(answers)
+
+    async def _undo_restore(self, manifest: GymManifest) -> None:
+        timeout_s, grace_s = max(self._terms[0], 30.0), self._terms[1]
+        await self.resume(manifest.checkpoint)
+        await self._ask_all(
+            {
+                name: Retire(
+                    "",
+                    timeout_s,
+                    grace_s,
+                    tuple(GymCheckpointEpisode.of(episode.key).next().capture_key for episode in state.episodes),
+                )
+                for name, state in manifest.instances.items()
+            }
+        )
+
+
+def missing_parts(manifest: GymManifest, live: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Every instance and participant that a manifest names and that is not live. An extra live one is allowed."""
+    missing = []
+    for name, state in sorted(manifest.instances.items()):
+        if name not in live:
+            missing.append(f"instance {name}")
+            continue
+        gone = [participant for participant in state.participants if participant not in live[name]]
+        if gone:
+            missing.append(f"{name} lacks {', '.join(gone)}")
+    return missing
+
+
+def _outcome(error: ProtocolError) -> str:
+    if isinstance(error, Lost):
+        return "lost"
+    return "refused" if isinstance(error, Refusal) else "failed"

@@ -1,0 +1,325 @@
+"""Restore: clean up, choose, read, check, install (PROTOCOL 1.2, 2.6, 3.2, 4.4).
+
+Nothing is installed before everything that can be refused has been refused. What is on disk and cannot be used is an
+error, never a silent fresh start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from protocol.checkpoint import folders, manifest
+from protocol.checkpoint.manifest import GymManifest
+from protocol.checkpoint.payload import METADATA_SCHEMA, Dataloader, DataPlaneMetadata
+from protocol.config import Level
+from protocol.controller.samplers import check_restored, restored_dispatch_index
+from protocol.data_plane.replay import Slot, load_sidecar, manifest_digest
+from protocol.errors import MissingFile, RestoreRefused
+from protocol.history import CleanupDone, RestoreChosen, Restored, key_set
+from protocol.identity import DATA_PLANE, TRAINER
+from protocol.ledger.persistence import (
+    decode,
+    digest_without_unsealed,
+    expected_staging,
+    prepare_for_restart,
+    turn_level_unfinished,
+)
+from protocol.ledger.records import AttemptStatus, Group, GroupStatus, LedgerFile
+from protocol.messages import CANONICAL, STAGING, ClearSamples, ListSampleIds, LoadCheckpoint, LoadWeights
+from protocol.runtime import Runtime
+
+if TYPE_CHECKING:
+    from protocol.controller.controller import Controller
+
+
+# --- 1. clean up: the first stage of every life, alone
+
+
+async def clean_up(rt: Runtime) -> None:
+    """Remove what no restore reads (unfinished saves) and fsync the folders, before anything allocates."""
+    removed = await _remove_leftovers(rt, "")
+    for name in await rt.files.list(""):
+        if folders.is_anchor(name):
+            removed += await _remove_leftovers(rt, folders.snapshot_root(name))
+    rt.record(CleanupDone(removed=removed))
+
+
+async def _remove_leftovers(rt: Runtime, folder: str) -> int:
+    leftovers = [name for name in await rt.files.list(folder) if folders.is_leftover(name)]
+    for name in leftovers:
+        await rt.files.remove(f"{folder}/{name}" if folder else name)
+    if leftovers:
+        await rt.files.fsync_dir(folder)
+    return len(leftovers)
+
+
+# --- 2. choose: a pure decision over what is there
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies in the run's folder. ``snapshots`` of the newest anchor: sequence -> manifest (None: unreadable)."""
+
+    steps: tuple[int, ...]  # durable trainer checkpoints
+    bootstrap: dict[str, Any] | None
+    snapshots: dict[int, dict[str, Any] | None]  # committed ones only
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """``source`` '' = nothing but the anchor's weights. ``discard``: anchors of a lineage that is given up, oldest first."""
+
+    anchor: str
+    step: int
+    sequence: int
+    source: str
+    discard: tuple[str, ...] = ()
+
+    @property
+    def from_snapshot(self) -> bool:
+        """Setup's proof of what is restored: without it, Gym state must be there (PROTOCOL 4.4)."""
+        return self.sequence > 0
+
+
+FRESH = Choice(anchor="", step=0, sequence=0, source="")
+
+
+def decide_choice(found: Found, mode: str, fingerprint: str) -> Choice:
+    """What to restore. Raises RestoreRefused if work is on disk that this run may not use and may not ignore."""
+    anchors = [*(folders.step_folder(step) for step in sorted(found.steps)), *([folders.BOOTSTRAP] if found.bootstrap else [])]
+    lineage = tuple(sorted(anchors, key=lambda name: folders.step_of(name) or 0))
+    if mode == "none":
+        return msgspec.structs.replace(FRESH, discard=lineage)
+    if found.steps:
+        step = max(found.steps)
+        anchor = folders.step_folder(step)
+    elif found.bootstrap is not None:
+        if mode == "trainer_checkpoint":
+            return msgspec.structs.replace(FRESH, discard=lineage)
+        if found.bootstrap.get("fingerprint") != fingerprint:
+            raise RestoreRefused(
+                f"{folders.BOOTSTRAP_MANIFEST} was written by a run with other rollout semantics "
+                f"(fingerprint {str(found.bootstrap.get('fingerprint'))[:12]}, this run's is {fingerprint[:12]})"
+            )
+        step, anchor = 0, folders.BOOTSTRAP
+    else:
+        return FRESH
+    if mode == "latest" and found.snapshots:
+        fitting = [sequence for sequence, content in found.snapshots.items() if _fits(content, step, fingerprint)]
+        if not fitting:
+            raise RestoreRefused(
+                f"{anchor} has {len(found.snapshots)} committed snapshots, but none of step and version {step} with this run's fingerprint"
+            )
+        sequence = max(fitting)
+        return Choice(anchor=anchor, step=step, sequence=sequence, source=folders.snapshot_folder(anchor, sequence))
+    return Choice(anchor=anchor, step=step, sequence=0, source="" if anchor == folders.BOOTSTRAP else anchor)
+
+
+def _fits(content: Mapping[str, Any] | None, step: int, fingerprint: str) -> bool:
+    """Step, version and fingerprint must all be the anchor's."""
+    return content is not None and (content.get("base_train_step"), content.get("trainer_version"), content.get("fingerprint")) == (
+        step, step, fingerprint,
+    )  # fmt: skip
+
+
+async def look(rt: Runtime) -> Found:
+    """Scan the run's folder. LATEST is a hint that nobody reads."""
+    names = await rt.files.list("")
+    steps = tuple(step for name in names if (step := folders.step_of(name)) is not None)
+    bootstrap = await _json(rt, folders.BOOTSTRAP_MANIFEST) if folders.BOOTSTRAP in names else None
+    snapshots: dict[int, dict[str, Any] | None] = {}
+    if steps or bootstrap is not None:
+        anchor = folders.step_folder(max(steps)) if steps else folders.BOOTSTRAP
+        for name in await rt.files.list(folders.snapshot_root(anchor)):
+            sequence = folders.sequence_of(name)
+            path = f"{folders.snapshot_root(anchor)}/{name}"
+            if sequence is not None and folders.COMMITTED in await rt.files.list(path):
+                snapshots[sequence] = await _json(rt, f"{path}/{folders.MANIFEST}")
+    return Found(steps=steps, bootstrap=bootstrap, snapshots=snapshots)
+
+
+async def _json(rt: Runtime, path: str) -> dict[str, Any] | None:
+    try:
+        content = json.loads(await rt.files.read(path))
+    except (MissingFile, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+# --- 3. read, check, install
+
+
+async def restore(controller: Controller) -> None:
+    """Bring the controller, the trainer, the data plane and Gym to the chosen state. Raises RestoreRefused."""
+    rt = controller.rt
+    choice = decide_choice(await look(rt), controller.job.rollout_checkpointing.restore_mode, controller.fingerprint)
+    rt.record(RestoreChosen(anchor=choice.anchor, sequence=choice.sequence))
+    for anchor in choice.discard:
+        await rt.files.remove(anchor)
+        await rt.files.fsync_dir("")
+    weights = folders.weights_folder(choice.anchor) if choice.step else ""
+    await rt.call(TRAINER, LoadWeights(folder=weights))
+    if choice.anchor:
+        await _adopt_anchor(controller, choice)
+    if choice.source:
+        await _restore_from(controller, choice)
+    controller.steps = controller.version = choice.step
+    if not choice.source:
+        controller.dispatch_index = controller.version - 1
+    await _report(controller, choice)
+
+
+async def _adopt_anchor(controller: Controller, choice: Choice) -> None:
+    """Snapshots of this life go on under the anchor, above every sequence that was ever allocated there."""
+    snapshots = controller.snapshots
+    snapshots.anchor, snapshots.anchor_step, snapshots.anchor_exists = choice.anchor, choice.step, True
+    names = await controller.rt.files.list(folders.snapshot_root(choice.anchor))
+    snapshots.sequence = max((folders.sequence_of(name) or 0 for name in names), default=0)
+
+
+async def _restore_from(controller: Controller, choice: Choice) -> None:
+    rt, job, source = controller.rt, controller.job, choice.source
+    data = await rt.files.read(f"{source}/{folders.LEDGER}")
+    ledger = decode(data)
+    slots = load_sidecar(await rt.files.read(f"{source}/{folders.SIDECAR}"), job.num_generations_per_prompt)
+    loader = _loader(await rt.files.read(f"{source}/{folders.DATALOADER}"))
+    check_prompts(ledger, controller)
+    gym = await _gym_manifest(rt, choice, ledger)
+    metadata = _metadata(await rt.call(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
+    check_metadata(metadata, controller, choice, data, ledger, slots, loader)
+    if gym is not None and (gym.saved() or gym.restarted()):
+        await controller.snapshots.coordinator.restore(gym.checkpoint, source, gym)
+    saved = gym.saved() if gym is not None else {}
+    groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored)
+    kept = slots if job.replay_is_restored else ()
+    await _settle_rows(controller, groups, kept, saved)
+    targets = [group.target_step for group in groups]
+    dispatch_index = restored_dispatch_index(job.sampler, choice.step, loader.dispatch_index, targets)
+    check_restored(job.sampler, choice.step, dispatch_index, targets, job.num_prompts_per_step)
+    if len(groups) > job.max_buffered_rollouts:
+        raise RestoreRefused(f"{len(groups)} restored groups do not fit max_buffered_rollouts {job.max_buffered_rollouts}")
+    controller.ledger.install(groups, ledger.skipped, ledger.skips)
+    for slot in kept:
+        controller.replay.commit(slot)
+    controller.permits.take_now(len(groups))
+    controller.cursor, controller.epoch, controller.dispatch_index = loader.consumed, loader.epoch, dispatch_index
+
+
+def _loader(data: bytes) -> Dataloader:
+    try:
+        loader = msgspec.msgpack.decode(data, type=Dataloader)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RestoreRefused(f"{folders.DATALOADER} cannot be read: {error}") from None
+    if loader.schema_version != 1:
+        raise RestoreRefused(f"{folders.DATALOADER} has schema {loader.schema_version}: only 1 can be resumed")
+    return loader
+
+
+def _metadata(data: bytes) -> DataPlaneMetadata:
+    try:
+        return msgspec.msgpack.decode(data, type=DataPlaneMetadata)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RestoreRefused(f"the data plane's metadata cannot be read: {error}") from None
+
+
+def check_prompts(ledger: LedgerFile, controller: Controller) -> None:
+    """The data set must still hold each open prompt under its ordinal. Raises RestoreRefused."""
+    for group in ledger.groups:
+        task = controller.task_of(group.ordinal)
+        if (task.task_id, task.name) != (group.task_id, group.task_name):
+            raise RestoreRefused(f"prompt {group.ordinal} is task {task.task_id!r} now, the ledger says {group.task_id!r}")
+        if group.expected_generations != controller.job.num_generations_per_prompt:
+            raise RestoreRefused(f"{group.group_id} has {group.expected_generations} siblings, the configuration asks for others")
+
+
+def check_metadata(
+    metadata: DataPlaneMetadata, controller: Controller, choice: Choice, recovery: bytes, ledger: LedgerFile, slots: tuple[Slot, ...],
+    loader: Dataloader,
+) -> None:  # fmt: skip
+    """Everything the data plane's save says must agree with what lies beside it. Raises RestoreRefused."""
+    finalized = key_set(group.group_id for group in ledger.groups if group.status is GroupStatus.FINALIZED)
+    facts: Iterable[tuple[str, object, object]] = (
+        ("schema", metadata.schema, METADATA_SCHEMA),
+        ("train steps", metadata.train_steps, choice.step),
+        ("trainer version", metadata.trainer_version, choice.step),
+        ("epoch", metadata.epoch, loader.epoch),
+        ("partition", metadata.partition, CANONICAL),
+        ("sampler", metadata.sampler, controller.job.sampler.name),
+        ("replay digest", metadata.replay_digest, manifest_digest(slots)),
+        ("replay count", metadata.replay_count, len(slots)),
+        ("ledger sha256", metadata.recovery_sha256, hashlib.sha256(recovery).hexdigest()),
+        ("ledger groups", metadata.recovery_count, len(ledger.groups)),
+        ("ledger schema", metadata.recovery_schema, ledger.schema_version),
+        ("finalized groups", finalized, key_set(slot.group_id for slot in slots)),
+    )
+    wrong = [f"{name}: {have} in the data plane's save, {want} beside it" for name, have, want in facts if have != want]
+    if wrong:
+        raise RestoreRefused(f"{choice.source} contradicts itself: " + "; ".join(wrong))
+
+
+async def _gym_manifest(rt: Runtime, choice: Choice, ledger: LedgerFile) -> GymManifest | None:
+    """Gym's part of a snapshot, checked against the ledger. A trainer checkpoint has none: turn-level work restarts.
+
+    A snapshot with turn-level groups and without it is ambiguous, and refused.
+    """
+    if not choice.from_snapshot:
+        return None
+    path = f"{choice.source}/{folders.GYM_CHECKPOINT}"
+    if folders.GYM_CHECKPOINT not in await rt.files.list(choice.source):
+        if any(Level.named(group.restore_level) >= Level.TURN for group in ledger.groups):
+            raise RestoreRefused(
+                f"{choice.source} holds turn-level groups, no {folders.GYM_CHECKPOINT}, and is no trainer checkpoint"
+            )
+        return None
+    gym = manifest.decode(await rt.files.read(path))
+    manifest.check_against_ledger(gym, turn_level_unfinished(ledger.groups))
+    return gym
+
+
+async def _settle_rows(
+    controller: Controller, groups: tuple[Group, ...], slots: tuple[Slot, ...], saved: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> None:
+    """Rows of the data plane against what owns them: canonical exactly, staging a superset whose rest is cleared."""
+    rt = controller.rt
+    canonical = await rt.call(DATA_PLANE, ListSampleIds(partition=CANONICAL))
+    wanted = [row.sample for slot in slots for row in slot.rows]
+    if not controller.job.replay_is_restored:
+        await rt.call(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=canonical))
+    elif sorted(wanted) != list(canonical):
+        raise RestoreRefused(f"the data plane holds {len(canonical)} canonical rows, the replay sidecar names {len(wanted)}")
+    staged = await rt.call(DATA_PLANE, ListSampleIds(partition=STAGING))
+    expected = dict.fromkeys(expected_staging(groups, {key: keys for key, (_, keys) in saved.items()}))
+    have = dict.fromkeys(staged)
+    missing = [key for key in expected if key not in have]
+    if missing:
+        raise RestoreRefused(f"{len(missing)} staged rows are missing from the data plane, such as {missing[0]}")
+    await rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=tuple(key for key in staged if key not in expected)))
+
+
+async def _report(controller: Controller, choice: Choice) -> None:
+    rt, ledger, replay = controller.rt, controller.ledger, controller.replay
+    groups = tuple(ledger.groups.values())
+    current = [sibling.current for group in groups for sibling in group.siblings]
+    canonical = await rt.call(DATA_PLANE, ListSampleIds(partition=CANONICAL))
+    rt.record(
+        Restored(
+            anchor=choice.anchor,
+            sequence=choice.sequence,
+            step=controller.steps,
+            version=controller.version,
+            epoch=controller.epoch,
+            consumed=controller.cursor,
+            dispatch_index=controller.dispatch_index,
+            open=len(groups),
+            sealed=sum(1 for attempt in current if attempt.status is AttemptStatus.SEALED),
+            continuations=sum(1 for attempt in current if attempt.restored_from is not None and attempt.may_be_in_gym),
+            canonical=key_set(canonical),
+            sidecar=replay.row_ids(),
+            finalized=key_set(group.group_id for group in groups if group.status is GroupStatus.FINALIZED),
+            replay=replay.groups(),
+            ledger=digest_without_unsealed(groups, ledger.skipped),
+        )  # fmt: skip
+    )

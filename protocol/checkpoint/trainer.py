@@ -1,0 +1,99 @@
+"""Trainer checkpoints ``step_N`` (PROTOCOL 4.1): the cut under the lock, everything else in the background.
+
+The train loop waits for nothing but the exclusive section of the cut, and for an earlier save before the next one.
+Gym is never asked anything. Durable = the rename and the fsync of the folder above it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from protocol.checkpoint import folders
+from protocol.checkpoint.payload import Cut, take_cut
+from protocol.checkpoint.publish import publish_step, write_files
+from protocol.errors import IllegalStep, ProtocolError
+from protocol.history import PruneIssued, TrainerCheckpointDurable, TrainerSaveAsked, TrainerSaveIssued, TrainerSaveStarted
+from protocol.identity import TRAINER
+from protocol.ledger.persistence import refuse_full_step
+from protocol.messages import SaveWeights
+from protocol.runtime import Call, Task
+
+if TYPE_CHECKING:
+    from protocol.controller.controller import Controller
+
+INFO_SCHEMA = 1
+
+
+class TrainerCheckpoints:
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.rt = controller.rt
+        self._pending: Task | None = None
+        self._failure: ProtocolError | None = None
+
+    def due(self) -> bool:
+        """After the step that was just committed: every ``save_period`` steps, and after the last one."""
+        rules, steps = self.controller.job.checkpointing, self.controller.steps
+        return rules.enabled and (steps % rules.save_period == 0 or steps == self.controller.job.train_steps)
+
+    async def save(self) -> None:
+        """Take the cut of this step and start its background part. Raises an earlier save's failure, or IllegalStep."""
+        controller, step = self.controller, self.controller.steps
+        self.rt.record(TrainerSaveAsked(step=step))
+        await self.flush()
+        async with controller.lock:
+            self.rt.record(TrainerSaveStarted(step=step))
+            temporary = folders.temporary_step(step)
+            if temporary in await self.rt.files.list(""):  # an earlier save of this step failed
+                await self.rt.files.remove(temporary)
+            async with controller.barrier.exclusive():
+                refused = refuse_full_step(controller.ledger.groups.values(), controller.ledger.open_step)
+                if refused is not None:
+                    raise IllegalStep(f"step {step} cannot be saved: {refused}")
+                cut = await take_cut(controller, "trainer", temporary, step, {})
+            # The trainer captures its weights when this call arrives: before any later call of ours.
+            weights = self.rt.call(TRAINER, SaveWeights(folder=folders.weights_folder(temporary)))
+            self._pending = self.rt.spawn(self._finish(step, cut, weights), f"save-step-{step}")
+            self.rt.record(TrainerSaveIssued(step=step))
+
+    async def settle(self) -> None:
+        """Wait until no save is in the background, whatever became of it."""
+        if self._pending is not None and not self._pending.done:
+            await self.rt.first_of(self._pending.join())
+
+    async def flush(self) -> None:
+        """Wait as above, then raise the failure of a background save: a failed save ends the run at the next one."""
+        await self.settle()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _finish(self, step: int, cut: Cut, weights: Call) -> None:
+        """Background: weights, sidecars, fsync, rename, fsync; then snapshots belong to this step."""
+        try:
+            await weights
+            temporary = folders.temporary_step(step)
+            info = {
+                "schema": INFO_SCHEMA, "step": step, "trainer_version": cut.version, "epoch": cut.epoch,
+                "fingerprint": self.controller.fingerprint,
+            }  # fmt: skip
+            await write_files(self.rt, temporary, {**cut.files, folders.TRAINING_INFO: msgspec.json.encode(info)})
+            await publish_step(self.rt, step)
+        except ProtocolError as error:
+            self._failure = error
+            return
+        self.rt.record(TrainerCheckpointDurable(step=step))
+        self.controller.snapshots.anchored_to(step)
+        await self._prune(step)
+
+    async def _prune(self, newest: int) -> None:
+        """Keep the newest ``keep_top_k`` trainer checkpoints."""
+        keep = self.controller.job.checkpointing.keep_top_k
+        steps = sorted(step for name in await self.rt.files.list("") if (step := folders.step_of(name)) is not None)
+        old = [step for step in steps[:-keep] if step != newest]
+        for step in old:
+            self.rt.record(PruneIssued(path=folders.step_folder(step)))
+            await self.rt.files.remove(folders.step_folder(step))
+        if old:
+            await self.rt.files.fsync_dir("")

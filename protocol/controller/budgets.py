@@ -1,0 +1,62 @@
+"""Bounds and budgets: permits of the buffer, slots of generation, and what a failure costs (PROTOCOL 1.3, 1.10)."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from protocol.config import RolloutFailure
+from protocol.errors import Cause
+from protocol.runtime import Runtime, Signal
+
+
+class Permits:
+    """A counting semaphore, first come first served; a cancelled waiter leaves the line and loses nothing."""
+
+    def __init__(self, rt: Runtime, count: int) -> None:
+        self.rt = rt
+        self.free = count
+        self.line: deque[Signal] = deque()
+
+    async def acquire(self, count: int = 1) -> None:
+        turn = self.rt.signal()
+        self.line.append(turn)
+        try:
+            while self.line[0] is not turn or self.free < count:
+                await turn.wait()
+            self.free -= count
+        finally:
+            self.line.remove(turn)
+            self._wake()
+
+    def take_now(self, count: int) -> None:
+        """Restored work reclaims its permits before anything else runs; the capacity check came before."""
+        self.free -= count
+
+    def release(self, count: int = 1) -> None:
+        self.free += count
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.line:
+            self.line[0].set()
+
+
+class AfterFailure(Enum):
+    RETRY = "retry"
+    SKIP = "skip"
+    STOP = "stop"
+
+
+def decide_failure(rules: RolloutFailure, cause: Cause, infra_spent: int, data_spent: int, skipped: int) -> AfterFailure:
+    """What follows a failed group attempt; ``*_spent`` already count it. A parked refusal never comes here."""
+    if cause is Cause.DATA:
+        if data_spent < rules.max_data_attempts_per_prompt:
+            return AfterFailure.RETRY
+        return AfterFailure.SKIP if skipped < rules.max_skipped_prompts else AfterFailure.STOP
+    return AfterFailure.RETRY if infra_spent < rules.max_infra_attempts_per_prompt else AfterFailure.STOP
+
+
+def backoff_s(rules: RolloutFailure, spent: int) -> float:
+    """Seconds before the next attempt after ``spent`` infra failures: doubling, capped."""
+    return min(rules.backoff_base_s * 2.0 ** max(spent - 1, 0), rules.max_backoff_s)

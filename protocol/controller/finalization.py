@@ -1,0 +1,93 @@
+"""From N sealed siblings to N canonical rows and one slot of the replay index (PROTOCOL 3.4).
+
+The finalizer's call and the change of the index are one mutation. Once the call was sent, only a typed refusal says
+that nothing was written; any other failure leaves the outcome unknown, and then the run must stop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.data_plane.replay import slot_of
+from protocol.errors import OutcomeUnknown, ProtocolError, Refusal
+from protocol.history import FinalizeDone, FinalizeIssued, StagingCleared
+from protocol.identity import DATA_PLANE, finalizer_name, model_call_id, staging_key
+from protocol.ledger.records import Group
+from protocol.ledger.transitions import Finalize, LoseOutcome, Publish
+from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, SiblingReceipt
+
+if TYPE_CHECKING:
+    from protocol.controller.controller import Controller
+
+
+def staged_keys(group: Group, max_turns: int) -> tuple[str, ...]:
+    """Every staging key that any attempt of this group can have written: those it names, and by the deterministic
+    ids of its calls those of attempts that were given up (latent fault e: their rows must not stay)."""
+    keys: dict[str, None] = {}
+    for sibling in group.siblings:
+        for attempt in sibling.attempts:
+            keys.update(dict.fromkeys(attempt.staging_keys))
+            keys.update((staging_key(attempt.key, model_call_id(turn)), None) for turn in range(max_turns + 1))
+    return tuple(keys)
+
+
+async def finalize(controller: Controller, name: str) -> None:
+    """Publish one complete group. Raises OutcomeUnknown, and then nothing may be saved any more."""
+    rt, ledger = controller.rt, controller.ledger
+    async with controller.barrier.mutation("group_commits"):
+        if name not in ledger.groups:  # dropped while we waited
+            return
+        group = ledger.move(name, Finalize())
+        rt.record(FinalizeIssued(group=name))
+        published = await _publish(controller, group)
+        ledger.move(name, Publish(rows=published.rows))
+        controller.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
+        rt.record(
+            FinalizeDone(
+                group=name,
+                rows=tuple(row.sample for row in published.rows),
+                receipts=tuple(receipt.receipt.digest for receipt in _receipts(group)),
+                valid=sum(1 for row in published.rows if row.valid),
+            )  # fmt: skip
+        )
+        await clear_staging(controller, group)
+    controller.groups_committed += 1
+    controller.replay_changed.set()
+
+
+def _receipts(group: Group) -> tuple[SiblingReceipt, ...]:
+    out = []
+    for sibling in group.siblings:
+        attempt = sibling.current
+        assert attempt.receipt is not None and attempt.reward is not None, f"{attempt.key} is sealed without a receipt"
+        out.append(
+            SiblingReceipt(
+                generation=sibling.generation_index,
+                sample=group.sample(sibling.generation_index),
+                receipt=attempt.receipt,
+                reward=attempt.reward,
+            )  # fmt: skip
+        )
+    return tuple(out)
+
+
+async def _publish(controller: Controller, group: Group) -> GroupPublished:
+    finalizer = finalizer_name(group.ordinal % controller.job.num_finalizer_workers)
+    request = FinalizeGroup(
+        group=group.group_id, ordinal=group.ordinal, task=controller.task_of(group.ordinal), siblings=_receipts(group)
+    )
+    try:
+        reply: GroupPublished = await controller.rt.call(finalizer, request)
+    except Refusal:
+        raise
+    except ProtocolError as error:
+        controller.ledger.move(group.group_id, LoseOutcome())
+        raise OutcomeUnknown(f"publishing {group.group_id}: {error}") from None
+    return reply
+
+
+async def clear_staging(controller: Controller, group: Group) -> None:
+    """Staged rows of a group that needs them no more. Unknown keys are ignored by the data plane."""
+    keys = staged_keys(group, controller.job.max_turns)
+    await controller.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
+    controller.rt.record(StagingCleared(group=group.group_id, count=len(keys)))

@@ -1,0 +1,148 @@
+"""Which batch may start, which groups a train step takes, which are too old (PROTOCOL 1.5). Pure decisions.
+
+| sampler     | may start a batch                    | selectable                              | evicted                     |
+|-------------|--------------------------------------|-----------------------------------------|-----------------------------|
+| in_order    | dispatch_index < w + lookahead       | target_step == w                        | target_step < w             |
+| windowed    | always (permits bound it)            | start_weight in [w - S, w], oldest first | start_weight < w - S       |
+| weight_fifo | dispatch_index < w + S               | the oldest in-window start_weight, waits | start_weight < w - S       |
+
+w is the trainer version. ``dispatch_index`` counts batches: it starts at the restored version - 1; in_order stamps
+each batch with it, so the first batch of a fresh run has target step 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from protocol.config import Sampler
+from protocol.data_plane.replay import Slot
+from protocol.errors import RestoreRefused
+from protocol.ledger.records import Group
+
+NO_TARGET = -1
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What one reservation does: prompts [first, to) leave the loader; ``reserve`` of them become groups."""
+
+    first: int
+    to: int
+    epoch: int  # of the cursor after it
+    target: int
+    dispatch_index: int
+    reserve: tuple[int, ...]
+    passed_over: tuple[int, ...]  # a top-up skips the last prompts of its batch
+
+
+def short_target(sampler: Sampler, version: int, dispatch_index: int, stamped: Mapping[int, int], batch: int) -> int | None:
+    """The first target step that lost a group and must be topped up, or None (in_order only)."""
+    if sampler.name != "in_order":
+        return None
+    for target in range(version, dispatch_index + 1):
+        if stamped.get(target, 0) < batch:
+            return target
+    return None
+
+
+def decide_admission(sampler: Sampler, version: int, dispatch_index: int, short: int | None) -> bool:
+    """Whether the pump may reserve a batch now."""
+    if short is not None:
+        return True
+    match sampler.name:
+        case "in_order":
+            return dispatch_index < version + sampler.max_lookahead_versions
+        case "weight_fifo":
+            return dispatch_index < version + sampler.max_staleness_versions
+        case _:
+            return True
+
+
+def decide_batch(
+    sampler: Sampler,
+    cursor: int,
+    batch: int,
+    data_length: int,
+    dispatch_index: int,
+    short: int | None,
+    stamped: Mapping[int, int],
+) -> Batch:
+    """The next batch. A top-up (``short``) re-uses its target and takes only what is missing."""
+    to = cursor + batch
+    prompts = tuple(range(cursor, to))
+    if short is not None:
+        missing = batch - stamped.get(short, 0)
+        return Batch(cursor, to, to // data_length, short, dispatch_index, prompts[:missing], prompts[missing:])
+    following = dispatch_index + 1
+    target = following if sampler.name == "in_order" else NO_TARGET
+    return Batch(cursor, to, to // data_length, target, following, prompts, ())
+
+
+def decide_select(
+    sampler: Sampler, version: int, ready: Iterable[Slot], unready_versions: Iterable[int], need: int, at_least: int
+) -> tuple[str, ...]:
+    """Group ids that the open step may take now: at most ``need``; none if fewer than ``at_least`` are there.
+
+    ``ready`` by ordinal. ``unready_versions``: start weight versions of groups still generating (weight_fifo waits
+    for the oldest).
+    """
+    low = version - sampler.max_staleness_versions
+    match sampler.name:
+        case "in_order":
+            allowed = [slot for slot in ready if slot.target_step == version]
+        case "windowed":
+            allowed = sorted(
+                (slot for slot in ready if low <= slot.start_weight_version <= version),
+                key=lambda slot: (slot.start_weight_version, slot.ordinal),
+            )
+        case _:
+            slots = [slot for slot in ready if low <= slot.start_weight_version <= version]
+            waiting = [start for start in unready_versions if low <= start <= version]
+            oldest = min((*(slot.start_weight_version for slot in slots), *waiting), default=None)
+            allowed = [slot for slot in slots if slot.start_weight_version == oldest]
+    if len(allowed) < min(at_least, need):
+        return ()
+    return tuple(slot.group_id for slot in allowed[:need])
+
+
+def decide_evict(sampler: Sampler, version: int, ready: Iterable[Slot]) -> tuple[str, ...]:
+    """Ready groups that are too old to be trained on; unready ones are never touched."""
+    if sampler.name == "in_order":
+        return tuple(slot.group_id for slot in ready if slot.target_step < version)
+    return tuple(slot.group_id for slot in ready if slot.start_weight_version < version - sampler.max_staleness_versions)
+
+
+def decide_stale(sampler: Sampler, version: int, group: Group) -> bool:
+    """Whether a restored unfinished group could never be trained (it is discarded)."""
+    if sampler.name == "in_order":
+        return group.target_step < version
+    return group.start_weight_version < version - sampler.max_staleness_versions
+
+
+def check_restored(sampler: Sampler, version: int, dispatch_index: int, targets: Iterable[int], batch: int) -> None:
+    """Raises RestoreRefused if restored groups do not fit the sampler. A target may be short: it is topped up."""
+    counts: dict[int, int] = {}
+    for target in targets:
+        counts[target] = counts.get(target, 0) + 1
+    if sampler.name != "in_order":
+        if any(target != NO_TARGET for target in counts):
+            raise RestoreRefused(f"sampler {sampler.name} does not stamp groups, but the ledger holds target steps")
+        return
+    for target, count in sorted(counts.items()):
+        if not version <= target <= version + sampler.max_lookahead_versions:
+            raise RestoreRefused(
+                f"a restored group has target step {target}: in_order at version {version} holds "
+                f"{version}..{version + sampler.max_lookahead_versions}"
+            )
+        if count > batch:
+            raise RestoreRefused(f"target step {target} holds {count} restored groups: a step takes {batch}")
+    if counts and max(counts) > dispatch_index:
+        raise RestoreRefused(f"the highest restored target step is {max(counts)}, the dispatch index {dispatch_index}")
+
+
+def restored_dispatch_index(sampler: Sampler, version: int, persisted: int | None, targets: Iterable[int]) -> int:
+    """Seeded to the version - 1; in_order goes on from what was dispatched, or from the highest restored target."""
+    if sampler.name != "in_order":
+        return version - 1
+    return max((version - 1, *targets), default=version - 1) if persisted is None else max(persisted, version - 1)

@@ -1,0 +1,96 @@
+"""Canonical rows: what is trained on, one a sample, under the sample's id (PROTOCOL 1.1, 3.4).
+
+A valid row is a whole episode: the prompt, then by turns what was generated (mask 1) and what the tools
+answered (mask 0). A masked row (``sample_mask`` 0) takes the place of a sample whose chain could not be
+trusted: its prompt, and nothing to learn from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from protocol.data_plane.digests import content_digest, tokens_digest
+from protocol.history import TrainedRow
+
+CANONICAL_ROW_VERSION = 1
+
+
+class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """Row of the canonical partition; its key is ``sample``.
+
+    ``tokens``, ``mask`` and ``logprobs`` have the same length; the first ``prompt_length`` are the prompt's.
+    ``spans`` holds (weight version, generated tokens) of each model call, ``keys`` the staging keys it was made
+    from, both root first. ``tools`` digests the tool replies, ``digest`` (SHA-256 hex) everything else in the row.
+    """
+
+    v: int
+    sample: str
+    group: str
+    ordinal: int
+    generation: int
+    tokens: tuple[int, ...]
+    mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    prompt_length: int
+    spans: tuple[tuple[int, int], ...]
+    reward: float
+    sample_mask: int
+    tools: str
+    keys: tuple[str, ...]
+    digest: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(CanonicalRow)
+
+
+def encode_canonical(row: CanonicalRow) -> bytes:
+    """The row's only encoding: equal rows have equal bytes."""
+    return _encode(row)
+
+
+def canonical_digest(row: CanonicalRow) -> str:
+    """SHA-256 hex of every field but the digest itself."""
+    return hashlib.sha256(b"canonical\x01" + _encode(msgspec.structs.astuple(row)[:-1])).hexdigest()
+
+
+def sealed(row: CanonicalRow) -> CanonicalRow:
+    """``row`` under its own digest."""
+    return msgspec.structs.replace(row, digest=canonical_digest(row))
+
+
+def decode_canonical(data: bytes) -> CanonicalRow:
+    """Raises ``msgspec.DecodeError`` (or its subclass ``ValidationError``) for anything but a canonical row."""
+    return _decoder.decode(data)
+
+
+def row_fault(row: CanonicalRow) -> str:
+    """Why a row that was read back may not be trained on, or ''."""
+    if row.v != CANONICAL_ROW_VERSION:
+        return f"canonical row {row.sample} has version {row.v}: it must be {CANONICAL_ROW_VERSION}"
+    if canonical_digest(row) != row.digest:
+        return f"canonical row {row.sample} differs from its digest {row.digest}"
+    return ""
+
+
+def tools_digest(replies: Sequence[Sequence[int]]) -> str:
+    """BLAKE2b-128 hex of tool replies in order; where one ends and the next begins is part of it."""
+    return hashlib.blake2b(b"tools\x01" + "".join(map(tokens_digest, replies)).encode(), digest_size=16).hexdigest()
+
+
+def trained_row(row: CanonicalRow) -> TrainedRow:
+    """The row as the history tells of it once it is trained on."""
+    return TrainedRow(
+        ordinal=row.ordinal,
+        generation=row.generation,
+        sample=row.sample,
+        prompt=tokens_digest(row.tokens[: row.prompt_length]),
+        content=content_digest(row.tokens, row.mask, row.logprobs),
+        spans=row.spans,
+        tools=row.tools,
+        reward=row.reward,
+        valid=row.sample_mask == 1,
+    )

@@ -1,0 +1,124 @@
+"""One Gym instance: rows come in through the environment server, episodes run, and its control plane is served.
+
+A restart inside one life finds the sessions that its predecessor journaled and runs them on; whoever waited for
+them is gone, and they end unheard unless the controller retires them first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.config import Job
+from protocol.errors import MissingFile
+from protocol.gym.control import ControlPlane
+from protocol.gym.decisions import Admission, Arrival, decide_admission
+from protocol.gym.records import Journaled, SessionRecord, journal_folder, read_journaled
+from protocol.gym.sessions import Session, Sessions
+from protocol.history import EpisodeRefused
+from protocol.identity import GymCheckpointEpisode
+from protocol.job import Environment
+from protocol.messages import PARKED, Row, RowFailed, RowRefused, RunRows
+from protocol.runtime import Outlet, Runtime, Signal
+
+ARRIVAL_S = (0.001, 0.019)  # shortest way of a row to the environment server, and what chance adds at most
+
+
+@dataclass(eq=False)
+class Unanswered:
+    """Rows of one stream that are still to be answered."""
+
+    rows: int
+    answered: Signal
+
+
+class GymInstance:
+    def __init__(self, rt: Runtime, job: Job, environment: Environment, participants: tuple[str, ...]) -> None:
+        self.rt = rt
+        self.environment = environment
+        self.sessions = Sessions(rt, job, environment)
+        self.control = ControlPlane(rt, participants, self.sessions)
+
+    async def main(self) -> None:
+        self.rt.serve({RunRows: self.run_rows, **self.control.handlers()})
+        await self.revive()
+
+    async def run_rows(self, request: RunRows, outlet: Outlet) -> None:
+        """Each row on its own: what becomes of one changes nothing for another. Returns when all are answered."""
+        rt = self.rt
+        unanswered = Unanswered(len(request.rows), rt.signal())
+        tasks = [
+            rt.spawn(self.row(request, row, outlet, unanswered), f"episode-{row.rollout_id}-a{row.attempt}")
+            for row in request.rows
+        ]
+        try:
+            while unanswered.rows:
+                await unanswered.answered.wait()
+        finally:
+            for task in tasks:
+                if not task.done:
+                    task.cancel()
+
+    async def row(self, request: RunRows, row: Row, outlet: Outlet, unanswered: Unanswered) -> None:
+        try:
+            key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
+            shortest, spread = ARRIVAL_S
+            await self.rt.sleep(shortest + spread * self.rt.random("run", key).random())
+            session = self.admit(request, row, key, outlet)
+            if session is not None:
+                await self.sessions.run(session, outlet)
+        finally:
+            unanswered.rows -= 1
+            if not unanswered.rows:
+                unanswered.answered.set()
+
+    def admit(self, request: RunRows, row: Row, key: str, outlet: Outlet) -> Session | None:
+        """The door. A key that already runs is let in again: nobody here keeps the book of identities."""
+        admission = decide_admission(
+            Arrival(
+                attempt=row.attempt,
+                continued=row.continued,
+                closed=self.control.runs_closed,
+                mark=self.control.mark(row.rollout_id),
+                installed=key in self.sessions.installed,
+            )
+        )
+        if admission is not Admission.ADMITTED:
+            self.rt.record(EpisodeRefused(key, admission.value))
+            if admission is Admission.PARKED:
+                outlet.send(RowRefused(key, PARKED))
+            else:
+                outlet.send(RowFailed(key, False, f"{admission.value}: {key} cannot run on {self.rt.me}"))
+            return None
+        if row.continued:
+            installed = self.sessions.installed.pop(key)
+            return self.sessions.admit(key, installed.record, installed.state, True)
+        return self.sessions.admit(key, self.fresh(request, row), self.environment.seed(request.task, request.ordinal), False)
+
+    def fresh(self, request: RunRows, row: Row) -> SessionRecord:
+        return SessionRecord(
+            ordinal=request.ordinal,
+            generation=row.generation,
+            group=request.group,
+            sample=row.sample,
+            task=request.task,
+            turn=0,
+            finished=False,
+            calls=(),
+            length=0,
+            carry=self.environment.prompt_tokens(request.task),
+        )
+
+    async def revive(self) -> None:
+        folder = journal_folder(self.rt)
+        for name in await self.rt.files.list(folder):
+            try:
+                left = read_journaled(await self.rt.files.read(f"{folder}/{name}"))
+            except MissingFile:
+                continue
+            if left is not None:
+                self.rt.spawn(self.run_on(left), f"episode-{left.key}")
+
+    async def run_on(self, left: Journaled) -> None:
+        session = self.sessions.admit(left.key, left.record, left.state, False)
+        session.journaled = True
+        await self.sessions.run(session, None)

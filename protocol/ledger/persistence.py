@@ -1,0 +1,213 @@
+"""The ledger on disk, schema 4: what is written, what may be read, and what a restart makes of it (PROTOCOL 2.6)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from protocol.config import Level
+from protocol.errors import RestoreRefused
+from protocol.identity import GymCheckpointEpisode
+from protocol.ledger.records import (
+    SCHEMA_VERSION,
+    Attempt,
+    AttemptStatus,
+    Group,
+    GroupStatus,
+    LedgerFile,
+    OpenStep,
+    Sibling,
+)
+from protocol.ledger.transitions import Abandon, Rollback, advance, advance_group
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(LedgerFile)
+
+
+def restore_level(group: Group) -> Level:
+    return Level.named(group.restore_level)
+
+
+def periodic_copy(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """What a snapshot writes; the live ledger is untouched.
+
+    A claim of the open step is rolled back. Below TURN an attempt that was sent and is not sealed is abandoned;
+    at TURN and finer it stays as it is. An attempt that never reached Gym is written as not started.
+    """
+    out = []
+    for group in groups:
+        if group.status is GroupStatus.CLAIMED_FOR_TRAINING:
+            group = advance_group(group, Rollback())
+        if group.status is GroupStatus.GENERATING and restore_level(group) < Level.TURN:
+            group = msgspec.structs.replace(group, siblings=tuple(_abandoned_copy(sibling) for sibling in group.siblings))
+        out.append(group)
+    return tuple(out)
+
+
+def _abandoned_copy(sibling: Sibling) -> Sibling:
+    attempt = sibling.current
+    if not attempt.may_be_in_gym:
+        return sibling
+    return msgspec.structs.replace(sibling, attempts=(*sibling.attempts[:-1], advance(attempt, Abandon())))
+
+
+def turn_level_unfinished(groups: Iterable[Group]) -> tuple[Attempt, ...]:
+    """Attempts of a payload that need Gym state or a restart: sent and unsealed, or waiting with restored state (I26)."""
+    return tuple(
+        sibling.current
+        for group in groups
+        if group.status is GroupStatus.GENERATING and restore_level(group) >= Level.TURN
+        for sibling in group.siblings
+        if sibling.current.may_be_in_gym
+    )
+
+
+def expected_staging(groups: Iterable[Group], episodes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Staging keys that a payload needs: of sealed attempts before publication, and of saved episodes (capture key -> keys)."""
+    keys: dict[str, None] = {}
+    for group in groups:
+        if group.status not in (GroupStatus.GENERATING, GroupStatus.READY_TO_FINALIZE):
+            continue
+        for sibling in group.siblings:
+            attempt = sibling.current
+            if attempt.status is AttemptStatus.SEALED:
+                keys.update(dict.fromkeys(attempt.staging_keys))
+    for saved in episodes.values():
+        keys.update(dict.fromkeys(saved))
+    return tuple(keys)
+
+
+def refuse_full_step(groups: Iterable[Group], open_step: OpenStep | None) -> str | None:
+    """Why a trainer checkpoint may not be taken now, or None."""
+    unsafe = (
+        GroupStatus.FINALIZING,
+        GroupStatus.FINALIZATION_UNKNOWN,
+        GroupStatus.CLAIMED_FOR_TRAINING,
+        GroupStatus.APPLIED_UNCHECKPOINTED,
+    )
+    if open_step is not None:
+        return f"train step {open_step.train_step} is open"
+    for group in groups:
+        if group.status in unsafe:
+            return f"{group.group_id} is {group.status.value}"
+    return None
+
+
+def encode(groups: tuple[Group, ...], skipped: Iterable[int], skips: int) -> bytes:
+    """A payload never holds an open step: a snapshot rolls it back, a trainer checkpoint refuses it."""
+    file = LedgerFile(
+        schema_version=SCHEMA_VERSION, groups=groups, open_train_step=None, skipped=tuple(sorted(skipped)), skips=skips
+    )
+    return _encoder.encode(file)
+
+
+def digest_without_unsealed(groups: Iterable[Group], skipped: Iterable[int]) -> str:
+    """Digest of a payload, the status of unsealed attempts left aside (I20)."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for group in sorted(groups, key=lambda group: group.ordinal):
+        siblings = tuple(
+            (sibling.current.rollout_id, sibling.current.receipt, sibling.current.status is AttemptStatus.SEALED)
+            for sibling in group.siblings
+        )
+        hasher.update(_encoder.encode((group.group_id, group.status, group.rows, siblings)))
+    hasher.update(_encoder.encode(sorted(skipped)))
+    return hasher.hexdigest()
+
+
+def decode(data: bytes) -> LedgerFile:
+    """Raises RestoreRefused naming what is wrong: schema, shape, or a record that contradicts itself."""
+    try:
+        file = _decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RestoreRefused(f"rollout_recovery.msgpack is not a schema {SCHEMA_VERSION} ledger: {error}") from None
+    if file.schema_version != SCHEMA_VERSION:
+        raise RestoreRefused(f"rollout_recovery.msgpack has schema {file.schema_version}: only {SCHEMA_VERSION} can be resumed")
+    wrong = [problem for group in file.groups for problem in _problems(group)]
+    if file.open_train_step is not None:
+        wrong.append(f"an open train step {file.open_train_step.train_step} was persisted")
+    if len({group.group_id for group in file.groups}) != len(file.groups):
+        wrong.append("a group id appears twice")
+    if wrong:
+        raise RestoreRefused("rollout_recovery.msgpack contradicts itself: " + "; ".join(wrong[:5]))
+    return file
+
+
+def _problems(group: Group) -> list[str]:
+    wrong = []
+    name = group.group_id
+    if [sibling.generation_index for sibling in group.siblings] != list(range(group.expected_generations)):
+        wrong.append(f"{name}: generation indices are not 0..{group.expected_generations - 1}")
+    keys = [attempt.key for sibling in group.siblings for attempt in sibling.attempts]
+    if len(set(keys)) != len(keys):
+        wrong.append(f"{name}: an attempt id appears twice")
+    for sibling in group.siblings:
+        for attempt in sibling.attempts:
+            sealed = attempt.status is AttemptStatus.SEALED
+            if sealed != (attempt.receipt is not None):
+                wrong.append(f"{name}: {attempt.key} is {attempt.status.value} with{'' if attempt.receipt else 'out'} a receipt")
+            if attempt.receipt is not None:
+                if attempt.receipt.key != attempt.key:
+                    wrong.append(f"{name}: the receipt of {attempt.key} names {attempt.receipt.key}")
+                if tuple(call.key for call in attempt.receipt.calls) != attempt.staging_keys:
+                    wrong.append(f"{name}: the receipt of {attempt.key} does not name its staging keys")
+    complete = all(sibling.current.status is AttemptStatus.SEALED for sibling in group.siblings)
+    if group.status in (GroupStatus.READY_TO_FINALIZE, GroupStatus.FINALIZED) and not complete:
+        wrong.append(f"{name} is {group.status.value} with an unsealed sibling")
+    if group.status not in (GroupStatus.GENERATING, GroupStatus.READY_TO_FINALIZE, GroupStatus.FINALIZED):
+        wrong.append(f"{name} was persisted as {group.status.value}")
+    if group.status is GroupStatus.FINALIZED:
+        want = [group.sample(index) for index in range(group.expected_generations)]
+        if [row.sample for row in group.rows] != want:
+            wrong.append(f"{name}: its canonical rows are not {want[0]}..{want[-1]}")
+    return wrong
+
+
+def prepare_for_restart(
+    groups: Iterable[Group], saved: Mapping[str, tuple[str, tuple[str, ...]]], replay: bool
+) -> tuple[Group, ...]:
+    """What a restart makes of a payload, by each group's own restore level.
+
+    ``saved``: capture key -> (instance, staging keys) of the episodes that a restore installed; they become RESERVED
+    continuations N+1 on that instance. Every other attempt that was sent is abandoned (its successor is minted at
+    its dispatch, and spends nothing); one that never was keeps its identity, unless it waited with state that was
+    not restored now. ROLLOUT restarts the whole group. ``replay`` False: the sampler's buffer is not restored, so
+    published groups start over as well.
+    """
+    out = []
+    for group in groups:
+        level = restore_level(group)
+        if group.status is GroupStatus.FINALIZED:
+            if replay:
+                out.append(group)
+                continue
+            group = msgspec.structs.replace(group, rows=())
+            level = Level.ROLLOUT
+        if group.status is GroupStatus.READY_TO_FINALIZE and level > Level.ROLLOUT:
+            out.append(group)
+            continue
+        siblings = tuple(_restarted(sibling, saved, keep_sealed=level > Level.ROLLOUT) for sibling in group.siblings)
+        out.append(msgspec.structs.replace(group, status=GroupStatus.GENERATING, siblings=siblings))
+    return tuple(out)
+
+
+def _restarted(sibling: Sibling, saved: Mapping[str, tuple[str, tuple[str, ...]]], keep_sealed: bool) -> Sibling:
+    attempt = sibling.current
+    earlier = sibling.attempts[:-1]
+    if attempt.status is AttemptStatus.SEALED:
+        if keep_sealed:
+            return sibling
+        given_up = msgspec.structs.replace(attempt, status=AttemptStatus.ABANDONED, receipt=None, reward=None, staging_keys=())
+        return msgspec.structs.replace(sibling, attempts=(*earlier, given_up))
+    if attempt.key in saved:
+        instance, keys = saved[attempt.key]
+        following = GymCheckpointEpisode(attempt.rollout_id, attempt.gym_attempt).next()
+        continuation = Attempt(
+            rollout_id=following.rollout_id, gym_attempt=following.attempt, gym_instance_id=instance,
+            restored_from=attempt.key, status=AttemptStatus.RESERVED, receipt=None, reward=None, staging_keys=keys,
+        )  # fmt: skip
+        return msgspec.structs.replace(sibling, attempts=(*earlier, advance(attempt, Abandon()), continuation))
+    if attempt.may_be_in_gym:
+        return msgspec.structs.replace(sibling, attempts=(*earlier, advance(attempt, Abandon())))
+    return sibling

@@ -1,0 +1,60 @@
+"""Capture of one model call: the delta row that it stages, and the coordinate that names it (PROTOCOL 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.data_plane.digests import (
+    CHILD_MODE,
+    ROOT_MODE,
+    STAGED_ROW_VERSION,
+    StagedRow,
+    as_float32s,
+    cumulative_digest,
+    row_digest,
+)
+from protocol.identity import model_call_id
+from protocol.messages import Coordinate, Generate
+
+
+def delta_row(request: Generate, version: int, tokens: Sequence[int], logprobs: Sequence[float]) -> StagedRow:
+    """Carry (mask 0, logprob 0), then what was generated (mask 1), with both digests filled in."""
+    carried = len(request.carry)
+    row = StagedRow(
+        v=STAGED_ROW_VERSION,
+        key=request.call,
+        rollout_id=request.rollout_id,
+        attempt=request.attempt,
+        call=model_call_id(request.turn),
+        ordinal=request.ordinal,
+        generation=request.generation,
+        turn=request.turn,
+        mode=CHILD_MODE if request.parent else ROOT_MODE,
+        parent=request.parent,
+        previous_length=request.previous_length,
+        tokens=request.carry + tuple(tokens),
+        mask=(0,) * carried + (1,) * len(tokens),
+        logprobs=(0.0,) * carried + as_float32s(logprobs),
+        weight_version=version,
+        digest="",
+        cumulative="",
+    )
+    return sealed_row(row, request.parent_cumulative)
+
+
+def sealed_row(row: StagedRow, parent_cumulative: str) -> StagedRow:
+    """The row with its digests: its own, and its chain's up to and with it."""
+    fields = {name: getattr(row, name) for name in row.__struct_fields__}
+    digest = row_digest(row)
+    fields["digest"] = digest
+    fields["cumulative"] = cumulative_digest(parent_cumulative, digest)
+    return StagedRow(**fields)
+
+
+def coordinate_of(row: StagedRow) -> Coordinate:
+    return Coordinate(row.key, row.digest, row.cumulative, row.weight_version, row.generated)
+
+
+def lost_coordinate(row: StagedRow) -> Coordinate:
+    """Of a row that could not be staged: no digest, so that no chain through it can be verified."""
+    return Coordinate(row.key, "", "", row.weight_version, row.generated)

@@ -1,0 +1,344 @@
+"""The processes of one real life on one asyncio loop: their tasks, and the calls and streams between them.
+
+What crosses between processes is pickled and unpickled on the way, as it would be between real ones: nothing is shared,
+and an error arrives as its own copy or, if it is no ``ProtocolError``, as ``PeerFailed``. Messages of one sender to one
+receiver stay in order: each lands in a later turn of the loop, in the order of sending.
+
+A failure that nobody joins ends the life, as in the simulator; the rules for *unjoined* are those of ``sim.kernel``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from protocol.errors import Lost, PeerFailed, ProtocolError
+from protocol.history import Event
+from protocol.runtime import END, Cancelled, Fenced, Handler
+from real.recorder import Recorder
+from real.waits import State, Wait
+
+CURRENT: ContextVar[RealTask] = ContextVar("current")
+
+
+class RealTask:
+    """A coroutine of one process, as an asyncio task. A cancelled one joins as None."""
+
+    def __init__(self, process: Process, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+        self.process = process
+        self.name = name
+        self.done = False
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.watched = False  # a first_of that held its join was won by another wait
+        self.joiners: list[Join | AllOf] = []
+        self._cancelled = False
+        self._coroutine = coroutine
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"{process.name}/{name}")
+        self._task.add_done_callback(self._never_begun)
+        process.job.tasks[self] = None
+
+    def join(self) -> Join:
+        return Join(self)
+
+    def cancel(self) -> None:
+        if not self.done:
+            self._cancelled = True
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel, and wait until its ``finally`` blocks have run."""
+        self.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        CURRENT.set(self)
+        try:
+            result = await self._coroutine
+        except (asyncio.CancelledError, Cancelled, Fenced):
+            self._finish(None, None)
+        except Exception as error:
+            self._finish(None, error)
+        else:
+            self._finish(result, None)
+
+    def _never_begun(self, task: asyncio.Task[None]) -> None:
+        if not self.done:  # cancelled before its first step
+            self._coroutine.close()
+            self._finish(None, None)
+
+    def _finish(self, result: Any, error: Exception | None) -> None:
+        self.done, self.result, self.error = True, result, error
+        self.process.job.tasks.pop(self, None)
+        joiners, self.joiners = self.joiners, []
+        for joiner in joiners:
+            joiner.finished(self)
+        if error is not None and not joiners and not self._cancelled and not self.watched:
+            self.process.job.fail(self.process.name, self.name, error)
+
+
+class Join(Wait):
+    def __init__(self, task: RealTask) -> None:
+        super().__init__()
+        self._task = task
+
+    def begin(self) -> None:
+        if self._task.done:
+            self.finished(self._task)
+        else:
+            self._task.joiners.append(self)
+
+    def finished(self, task: RealTask) -> None:
+        self.settle(task.result, task.error)
+
+    def detach(self) -> None:
+        self._task.joiners.remove(self)
+        self._task.watched = False
+
+    def lose(self) -> None:
+        self.withdraw()
+        self._task.watched = True
+
+
+class AllOf(Wait):
+    """Joins every task at once, so that no failure among them is unjoined."""
+
+    def __init__(self, tasks: Sequence[RealTask]) -> None:
+        super().__init__()
+        self._tasks = tuple(tasks)
+
+    def begin(self) -> None:
+        for task in self._tasks:
+            if not task.done:
+                task.joiners.append(self)
+        self.finished(None)
+
+    def finished(self, task: RealTask | None) -> None:
+        if all(other.done for other in self._tasks):
+            error = next((other.error for other in self._tasks if other.error is not None), None)
+            self.settle(None if error is not None else [other.result for other in self._tasks], error)
+
+    def detach(self) -> None:
+        for task in self._tasks:
+            if self in task.joiners:
+                task.joiners.remove(self)
+                task.watched = False
+
+    def lose(self) -> None:
+        self.withdraw()
+        for task in self._tasks:
+            task.watched = True
+
+
+class Job:
+    """What the processes of one life share. ``time_scale`` is real seconds for each second of the core."""
+
+    def __init__(self, life: int, recorder: Recorder, time_scale: float) -> None:
+        self.life = life
+        self.recorder = recorder
+        self.time_scale = time_scale
+        self.by_name: dict[str, Process] = {}
+        self.tasks: dict[RealTask, None] = {}  # unfinished ones
+        self.failure: tuple[str, str, Exception] | None = None  # (process, task, error) of the first unjoined one
+        self.over = asyncio.Event()  # set at a failure
+        self.began = asyncio.get_running_loop().time()
+
+    def process(self, name: str) -> Process:
+        found = self.by_name.get(name)
+        if found is None:
+            found = self.by_name[name] = Process(self, name)
+        return found
+
+    def now(self) -> float:
+        return (asyncio.get_running_loop().time() - self.began) / self.time_scale
+
+    def record(self, process: str, event: Event) -> None:
+        task = CURRENT.get(None)
+        self.recorder.record(self.now(), process, task.name if task is not None else "", event)
+
+    def fail(self, process: str, task: str, error: Exception) -> None:
+        if self.failure is None:
+            self.failure = (process, task, error)
+        self.over.set()
+
+    async def stop(self) -> None:
+        """No task outlives its life: cancel what runs, and whatever that starts."""
+        while self.tasks:
+            for task in list(self.tasks):
+                await task.stop()
+
+
+class Process:
+    """What one process serves, and the requests that came before it did."""
+
+    def __init__(self, job: Job, name: str) -> None:
+        self.job = job
+        self.name = name
+        self.handlers: dict[type, Handler] | None = None
+        self.waiting: deque[Request] = deque()
+
+    def serve(self, handlers: Mapping[type, Handler]) -> None:
+        self.handlers = {**(self.handlers or {}), **handlers}
+        while self.waiting:
+            self.waiting.popleft().start(self.handlers)
+
+
+def later(land: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(land)
+
+
+def copied(value: Any) -> Any:
+    """The value as the other side gets it."""
+    return pickle.loads(pickle.dumps(value))
+
+
+class Request:
+    """One call or stream on its way: what both its ends know."""
+
+    def __init__(self, peer: Process, message: Any, reply: RealCall | RealStream) -> None:
+        self.peer = peer
+        self.message = copied(message)
+        self.reply = reply
+        self.handler: RealTask | None = None
+        self.given_up = False
+        later(self._arrive)
+
+    @property
+    def name(self) -> str:
+        return f"{type(self.message).__name__} to {self.peer.name}"
+
+    def _arrive(self) -> None:
+        if self.given_up:
+            return
+        if self.peer.handlers is None:
+            self.peer.waiting.append(self)
+        else:
+            self.start(self.peer.handlers)
+
+    def start(self, handlers: Mapping[type, Handler]) -> None:
+        handler = handlers.get(type(self.message))
+        self.handler = RealTask(self.peer, self._answer(handler), type(self.message).__name__)
+
+    async def _answer(self, handler: Handler | None) -> None:
+        value: Any = None
+        error: Exception | None = None
+        if handler is None:
+            error = PeerFailed(f"{self.peer.name} serves no {type(self.message).__name__}")
+        else:
+            try:
+                value = copied(await self.reply.run(handler, self.message))
+            except ProtocolError as raised:
+                error = copied(raised)
+            except Exception as raised:
+                error = PeerFailed(f"{self.name} failed: {type(raised).__name__}: {raised}")
+        later(lambda: self.reply.conclude(value, error))
+
+    def give_up(self) -> None:
+        self.given_up = True
+        if self in self.peer.waiting:
+            self.peer.waiting.remove(self)
+        if self.handler is not None:
+            later(self.handler.cancel)
+
+
+class RealCall(Wait):
+    """It is on its way from the start; its outcome stays, so it may be awaited again."""
+
+    def __init__(self, peer: Process, message: Any) -> None:
+        super().__init__()
+        self.request = Request(peer, message, self)
+
+    @property
+    def done(self) -> bool:
+        return self.over
+
+    async def run(self, handler: Handler, message: Any) -> Any:
+        return await handler(message)
+
+    def conclude(self, value: Any, error: Exception | None) -> None:
+        if not self.over:
+            self.settle(value, error)
+
+    def cancel(self) -> None:
+        if not self.over:
+            self.request.give_up()
+            self.settle(None, Lost(f"the call of {self.request.name} was given up"))
+
+
+class RealStream:
+    """The caller's side: what has arrived and was not yet taken, then how it ended (again and again)."""
+
+    def __init__(self, peer: Process, message: Any) -> None:
+        self.items: deque[Any] = deque()
+        self.ended = False
+        self.error: Exception | None = None
+        self.reader: NextItem | None = None
+        self.request = Request(peer, message, self)
+
+    def next(self) -> NextItem:
+        return NextItem(self)
+
+    async def run(self, handler: Handler, message: Any) -> None:
+        await handler(message, RealOutlet(self))
+
+    def deliver(self, item: Any) -> None:
+        if self.ended:
+            return
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            reader.settle(item)
+        else:
+            self.items.append(item)
+
+    def conclude(self, _: Any, error: Exception | None) -> None:
+        if self.ended:
+            return
+        self.ended, self.error = True, error
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            reader.settle(None if error is not None else END, error)
+
+    def cancel(self) -> None:
+        if not self.ended:
+            self.request.give_up()
+            self.items.clear()
+            self.conclude(None, Lost(f"the stream of {self.request.name} was given up"))
+
+
+class NextItem(Wait):
+    def __init__(self, stream: RealStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def begin(self) -> None:
+        stream = self._stream
+        if stream.items:
+            self.settle(stream.items.popleft())
+        elif stream.ended:
+            self.settle(END, stream.error)
+        else:
+            assert stream.reader is None, f"two tasks read the stream of {stream.request.name}"
+            stream.reader = self
+
+    def detach(self) -> None:
+        self._stream.reader = None
+
+    def give_back(self) -> None:
+        self.state = State.IDLE
+        if self.error is None and self.value is not END:
+            self._stream.items.appendleft(self.value)
+
+
+class RealOutlet:
+    """The serving side of a stream."""
+
+    def __init__(self, stream: RealStream) -> None:
+        self._stream = stream
+
+    def send(self, item: Any) -> None:
+        crossed = copied(item)
+        later(lambda: self._stream.deliver(crossed))

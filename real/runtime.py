@@ -1,0 +1,142 @@
+"""``protocol.runtime.Runtime`` on asyncio with real files, for one process of the job.
+
+Every process is a set of tasks on one loop (``real.processes``). Times are the core's seconds: ``time_scale`` real
+seconds each. Cancelling a task is asyncio's own cancelling, so ``finally`` blocks run and the core sees no exception
+that it could catch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from protocol.history import Event
+from protocol.runtime import Handler
+from real.files import RealFiles
+from real.processes import CURRENT, AllOf, Job, RealCall, RealStream, RealTask, later
+from real.waits import FirstOf, Lock, Queue, Signal, State, Timer, Wait
+
+T = TypeVar("T")
+
+
+class SeededStream:
+    """The same (seed, purpose, entity, life) gives the same draws."""
+
+    def __init__(self, seed: int, purpose: str, entity: str, life: int) -> None:
+        text = f"{seed}\0{purpose}\0{entity}\0{life}"
+        self._random = random.Random(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big"))
+
+    def random(self) -> float:
+        return self._random.random()
+
+    def below(self, n: int) -> int:
+        return self._random.randrange(n)
+
+
+class Loop:
+    """A named loop of one process: one handoff at a time, in order."""
+
+    def __init__(self) -> None:
+        self.line: deque[Handoff] = deque()
+
+    def enter(self, handoff: Handoff) -> None:
+        self.line.append(handoff)
+        if len(self.line) == 1:
+            later(self._run)
+
+    def _run(self) -> None:
+        handoff = self.line[0]
+        handoff.land()
+        self.line.popleft()
+        if self.line:
+            later(self._run)
+
+
+class Handoff(Wait):
+    """One function on its way through a loop; it runs even if its caller has left by then."""
+
+    def __init__(self, loop: Loop, function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
+        super().__init__()
+        self._loop = loop
+        self._function = function
+        self._items = items
+
+    def begin(self) -> None:
+        self._loop.enter(self)
+
+    def land(self) -> None:
+        value: Any = None
+        error: Exception | None = None
+        try:
+            value = self._function(self._items)
+        except Exception as raised:
+            error = raised
+        if self.state is State.PENDING:
+            self.settle(value, error)
+
+
+class AsyncioRuntime:
+    """One process's view of the world. ``root`` is the run's folder."""
+
+    def __init__(self, job: Job, me: str, root: Path, seed: int) -> None:
+        self.me = me
+        self.life = job.life
+        self.files = RealFiles(root, self.record)
+        self._job = job
+        self._process = job.process(me)
+        self._seed = seed
+        self._streams: dict[tuple[str, str], SeededStream] = {}
+        self._loops: dict[str, Loop] = {}
+
+    def task(self) -> RealTask:
+        return CURRENT.get()
+
+    def now(self) -> float:
+        return self._job.now()
+
+    def sleep(self, seconds: float) -> Timer:
+        return Timer(seconds * self._job.time_scale)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> RealTask:
+        return RealTask(self._process, coroutine, name)
+
+    def signal(self) -> Signal:
+        return Signal()
+
+    def lock(self) -> Lock:
+        return Lock()
+
+    def queue(self) -> Queue:
+        return Queue()
+
+    def first_of(self, *waits: Awaitable[Any], timeout_s: float | None = None) -> FirstOf:
+        return FirstOf(waits, None if timeout_s is None else timeout_s * self._job.time_scale)
+
+    def all_of(self, tasks: Sequence[Any]) -> AllOf:
+        return AllOf(tasks)
+
+    def call(self, peer: str, message: Any) -> RealCall:
+        return RealCall(self._job.process(peer), message)
+
+    def stream(self, peer: str, message: Any) -> RealStream:
+        return RealStream(self._job.process(peer), message)
+
+    def serve(self, handlers: Mapping[type, Handler]) -> None:
+        self._process.serve(handlers)
+
+    def on_loop(self, name: str, function: Callable[[Sequence[Any]], T], items: Sequence[Any]) -> Awaitable[T]:
+        return cast("Awaitable[T]", Handoff(self._loops.setdefault(name, Loop()), function, items))
+
+    def random(self, purpose: str, entity: str) -> SeededStream:
+        """This process's stream of that name; asked for again, it goes on where it stands."""
+        key = (purpose, entity)
+        if key not in self._streams:
+            self._streams[key] = SeededStream(self._seed, purpose, entity, self.life)
+        return self._streams[key]
+
+    def record(self, event: Event) -> None:
+        self._job.record(self.me, event)

@@ -1,0 +1,95 @@
+"""The terminal summary of a sweep or a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from reports.failure import Evidence
+
+COLOURS = {"HELD": "green", "BROKEN": "bold red", "UNKNOWN": "yellow", "N/A": "dim", "NOT_REACHED": "dim"}
+
+
+def coloured(verdict: str) -> Text:
+    return Text(verdict, style=COLOURS.get(verdict, ""))
+
+
+def sweep_figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of everything a sweep counts, in the order people read them."""
+    us, verdicts = report["us_per_event"], report["verdicts"]
+    first, last = report["seeds"]
+    rows = [
+        ("seeds", f"{first}" if last == first + 1 else f"{first} to {last - 1}"),
+        ("events", f"{report['events']:,}"),
+        ("steps", f"{report['steps']:,}"),
+        ("crash points", f"{report['crash_points']:,} ({report['judged']:,} judged, {report['fired']:,} fired, "
+                         f"{report['not_covered']:,} not covered)"),
+        ("with disk outcomes", f"{report['outcomes']:,}"),
+        ("classes", f"{report['classes']:,}"),
+        ("runs", f"{report['runs']:,}"),
+        ("points held", f"{verdicts['held']:,} ({verdicts['broken']:,} broken, {verdicts['unknown']:,} unknown)"),
+        ("us an event", f"{us['all']:.1f} (kernel {us['kernel']:.1f}, core {us['core']:.1f}, judges {us['judges']:.1f})"),
+        ("a CPU second", f"{report['points_per_cpu_s']:,.0f} points, {report['distinct_runs_per_cpu_s']:,.0f} restored runs"),
+        ("wall and memory", f"{report['wall_s']:.1f} s, {report['peak_rss_mib']:.0f} MiB"),
+        ("sharing verified", _verified(report.get("verified"))),
+        ("history hash", report["history_hash"][:16]),
+    ]  # fmt: skip
+    carries = {name: count for name, count in report.get("carries", {}).items() if count}
+    if carries:
+        rows.append(("classes by a carry", ", ".join(f"{name} {count}" for name, count in carries.items())))
+    return rows
+
+
+def _verified(verified: Any) -> str:
+    each = verified if isinstance(verified, list) else [verified] if verified else []
+    reruns, agreed = sum(one["reruns"] for one in each), sum(one["agreed"] for one in each)
+    fresh, same = (sum(one["fresh_process"][name] for one in each) for name in ("classes", "agreed"))
+    return f"{agreed} of {reruns} points alone, {same} of {fresh} classes in a fresh process"
+
+
+def print_sweep(console: Console, report: Mapping[str, Any], evidence: Sequence[Evidence]) -> None:
+    console.print(
+        Text.assemble("sweep ", (report["scenario"], "bold"), f" at level {report['level']}: ", coloured(report["verdict"]))
+    )
+    figures = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in sweep_figures(report):
+        figures.add_row(Text(name, style="dim"), value)
+    console.print(figures)
+    judges = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("judge", "verdict", "held", "broken", "not reached"):
+        judges.add_column(title, justify="left" if title in ("judge", "verdict") else "right")
+    for row in report["judges"]:
+        counts = (f"{row[name]:,}" for name in ("held", "broken", "not_reached"))
+        judges.add_row(row["invariant"], coloured(row["verdict"]), *counts)
+    console.print(judges)
+    print_findings(console, report.get("messages", ()), evidence)
+
+
+def print_run(console: Console, report: Mapping[str, Any], evidence: Sequence[Evidence]) -> None:
+    console.print(
+        Text.assemble("run ", (report["scenario"], "bold"), f" at level {report['level']}: ", coloured(report["verdict"]))
+    )
+    for life in report["lives"]:
+        console.print(f"life {life['number']}: {life['outcome']} after {life['events']:,} events, {life['steps']:,} steps, "
+                      f"{life['time_s']:.2f} virtual s", style="dim")  # fmt: skip
+    by_verdict: dict[str, list[str]] = {}
+    for row in report["judges"]:
+        by_verdict.setdefault(row["verdict"], []).append(row["invariant"])
+    for verdict, names in by_verdict.items():
+        console.print(Text.assemble(coloured(verdict), f" {' '.join(names)}"))
+    console.print(f"history hash {report['history_hash']}", style="dim")
+    print_findings(console, report.get("messages", ()), evidence)
+
+
+def print_findings(console: Console, messages: Sequence[str], evidence: Sequence[Evidence]) -> None:
+    """What is unknown and what is broken; the last line is the command that replays the last failure."""
+    for message in messages:
+        console.print(Text(f"! {message}", style="yellow"), soft_wrap=True)
+    for item in evidence:
+        console.print()
+        for line in item.lines():
+            console.print(Text(line), soft_wrap=True)

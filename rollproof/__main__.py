@@ -1,0 +1,5 @@
+"""``python -m rollproof``."""
+
+from rollproof.cli import run
+
+run()

@@ -1,0 +1,422 @@
+"""The commands: each reads its options, calls the module that does the work, prints, and gives an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from invariants.registry import JUDGES
+from protocol.judging import Verdict
+from reports.failure import Evidence
+from reports.html import sweep_page
+from reports.junit import junit_xml
+from reports.summary import print_run, print_sweep
+from reports.timeline import milestones
+from rollproof import saving
+from rollproof.doctor import examine
+from rollproof.judging import JudgedRun, judge_saved
+from rollproof.options import later, outcomes_of, plan_of_option, points_of, seeds_of
+from rollproof.running import Command, FinishedRun, evidence_of, names_of, run_once
+from rollproof.saving import SavedRun, SavedSweep
+from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
+from rollproof.tokens import code_digest, read_token
+from scenarios.files import Loaded, find, library, load
+from scenarios.model import InputError
+
+EXIT = {Verdict.HELD.value: 0, Verdict.BROKEN.value: 1, Verdict.UNKNOWN.value: 3}
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Proves that asynchronous RL rollouts survive crashes: every crash point of a run is enumerated, restored and judged.",
+)
+scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come with rollproof, and checks of your own.")
+app.add_typer(scenarios_app, name="scenarios")
+
+ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
+LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling or turn: overrides the scenario's.")]
+TasksOption = Annotated[str | None, typer.Option("--tasks", help="NeMo Gym task rows, one JSON object a line.")]
+ConfigOption = Annotated[str | None, typer.Option("--config", help="A NeMo RL single-controller YAML laid over the scenario.")]
+StrictOption = Annotated[bool, typer.Option("--config-strict", help="Let the config turn saving off.")]
+FaultsOption = Annotated[str | None, typer.Option("--faults", help="A TOML file of further [[faults]].")]
+OutOption = Annotated[str | None, typer.Option("--out", help="A new folder for everything that can be judged again.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+JunitOption = Annotated[str | None, typer.Option("--junit", help="A JUnit file, one case a judge.")]
+WorldOption = Annotated[str, typer.Option("--world", help="sim; real comes later.")]
+
+
+@app.command("sweep")
+def sweep_command(
+    scenario: ScenarioArgument,
+    level: LevelOption = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Default 0.")] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", metavar="A:B", help="Seeds A to B, B not included.")] = None,
+    points: Annotated[
+        str, typer.Option("--points", metavar="all|N", help="Judge all crash points, or N spread over them.")
+    ] = "all",
+    tasks: TasksOption = None,
+    config: ConfigOption = None,
+    config_strict: StrictOption = False,
+    faults: FaultsOption = None,
+    disk: Annotated[str, typer.Option("--disk", help="none, all, or both when left out.")] = "",
+    world: WorldOption = "sim",
+    out: OutOption = None,
+    json: JsonOption = False,
+    junit: JunitOption = None,
+    second_crashes: Annotated[str | None, typer.Option("--second-crashes", hidden=True)] = None,
+    schedules: Annotated[str | None, typer.Option("--schedules", hidden=True)] = None,
+    workers: Annotated[str | None, typer.Option("--workers", hidden=True)] = None,
+    ray: Annotated[str | None, typer.Option("--ray", hidden=True)] = None,
+    budget: Annotated[str | None, typer.Option("--budget", hidden=True)] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", hidden=True)] = False,
+    shard: Annotated[str | None, typer.Option("--shard", hidden=True)] = None,
+) -> None:
+    """Crash a scenario at every step it can take, restore, and judge."""
+    later("--second-crashes", second_crashes)
+    later("--schedules", schedules)
+    later("--workers", workers)
+    later("--ray", ray)
+    later("--budget", budget)
+    later("--fail-fast", fail_fast)
+    later("--shard", shard)
+    _only_simulated(world)
+    wanted = seeds_of(seed, seeds)
+    count, outcomes = points_of(points), outcomes_of(disk)
+    loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
+    with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
+        _warn(loaded)
+        with _progress() as progress:
+            finished = sweep_seeds(loaded, command, wanted, points=count, outcomes=outcomes, progress=progress, folder=folder)
+        if junit_file is not None:
+            junit_file.write_bytes(junit_xml(finished.report, finished.evidence, guarantees()))
+        if folder is not None:
+            found = saving.read_folder(folder)
+            assert isinstance(found, SavedSweep)  # it was just written
+            (folder / saving.REPORT_FILE).write_text(_page(found), encoding="utf-8")
+    _print_sweep(finished, json)
+    raise typer.Exit(EXIT[finished.report["verdict"]])
+
+
+@app.command("run")
+def run_command(
+    scenario: ScenarioArgument,
+    level: LevelOption = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Default 0, or the token's.")] = None,
+    crash: Annotated[str | None, typer.Option("--crash", metavar="TOKEN|PLAN", help="A crash token, or its plan alone.")] = None,
+    tasks: TasksOption = None,
+    config: ConfigOption = None,
+    config_strict: StrictOption = False,
+    faults: FaultsOption = None,
+    world: WorldOption = "sim",
+    out: OutOption = None,
+    json: JsonOption = False,
+    junit: JunitOption = None,
+) -> None:
+    """One run, with the crashes of a plan or none."""
+    _only_simulated(world)
+    if seed is not None:
+        seeds_of(seed, None)
+    plan, token = plan_of_option(crash, seed, level)
+    if token is not None:
+        seed, level = token.seed, token.level
+    loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
+    if token is not None and token.scenario_digest != loaded.scenario.digest:
+        raise InputError(_other_scenario(token.scenario_digest, loaded))
+    _finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=token.schedule if token else "0", extra={})
+
+
+@app.command("replay")
+def replay_command(
+    token: Annotated[str, typer.Argument(help="A crash token, or a file that holds one.", metavar="TOKEN|FILE")],
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", help="The scenario's file, if the library does not have it.")
+    ] = None,
+    tasks: TasksOption = None,
+    config: ConfigOption = None,
+    config_strict: StrictOption = False,
+    faults: FaultsOption = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+) -> None:
+    """The same run again, bit for bit, with its timeline."""
+    parsed = read_token(token)
+    loaded, command = _load(scenario or parsed.scenario, parsed.level, tasks, config, config_strict, faults)
+    if parsed.scenario_digest != loaded.scenario.digest:
+        raise InputError(_other_scenario(parsed.scenario_digest, loaded))
+    stderr = Console(stderr=True)
+    for line in parsed.words():
+        stderr.print(line, highlight=False, markup=False, soft_wrap=True)
+    if not parsed.version_matches:
+        stderr.print(f"warning: the token was made by code {parsed.code_digest}, this is {code_digest()}: the run may differ",
+                     style="yellow", highlight=False, soft_wrap=True)  # fmt: skip
+    extra = {"version_matches": parsed.version_matches}
+    _finish_run(loaded, command, parsed.seed, parsed.plan, out, json, None, schedule=parsed.schedule, extra=extra, timeline=True)
+
+
+@app.command("judge")
+def judge_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that run --out or sweep --out wrote.")],
+    json: JsonOption = False,
+    junit: JunitOption = None,
+) -> None:
+    """Judge a saved history again."""
+    saved = saving.read_folder(folder)
+    if isinstance(saved, SavedRun):
+        packed = saving.read_packed(folder, names_of(saved))
+        judged = judge_saved(saved, packed, JUDGES)
+        evidence = evidence_of(saved, judged)
+        report = run_report(saved, judged, evidence) | {"classes_run": 0}
+        _show_run(report, evidence, json, junit)
+        raise typer.Exit(EXIT[report["verdict"]])
+    with _progress() as progress:
+        again = judge_sweep(folder, saved, progress)
+    report = again.report | {"classes_run": again.classes_run, "version": code_digest()}
+    report["messages"] = [*report["messages"], f"{again.classes_run} classes were run again"] if not json else report["messages"]
+    if again.differing:
+        report["messages"] = [
+            *report["messages"],
+            f"{len(again.differing)} histories are not the saved ones, first {again.differing[0]}",
+        ]
+        report["verdict"] = Verdict.UNKNOWN.value if report["verdict"] == Verdict.HELD.value else report["verdict"]
+    evidence = [msgspec.convert(item, Evidence) for item in saved.evidence]
+    with saving.out_file(junit, "--junit") as junit_file:
+        if junit_file is not None:
+            junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
+    _print_sweep(FinishedSweep(report=report, results=[], evidence=evidence), json)
+    raise typer.Exit(EXIT[report["verdict"]])
+
+
+@app.command("report")
+def report_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that sweep --out wrote.")],
+    json: JsonOption = False,
+) -> None:
+    """Write the page of a saved sweep."""
+    saved = saving.read_folder(folder)
+    if not isinstance(saved, SavedSweep):
+        raise InputError(f"{folder}: holds a run: a page is made of a sweep, one that sweep --out wrote")
+    page = folder / saving.REPORT_FILE
+    with saving.out_file(str(page), "report") as file:
+        assert file is not None  # a path was given
+        file.write_text(_page(saved), encoding="utf-8")
+    _emit({"report": str(page), "verdict": saved.result["verdict"]} if json else str(page))
+
+
+@scenarios_app.command("list")
+def scenarios_list(json: JsonOption = False) -> None:
+    """Name, tags and source of each scenario of the library."""
+    rows = []
+    for name in library():
+        scenario = load(name).scenario
+        rows.append({"name": name, "tags": list(scenario.tags), "source": scenario.source})
+    if json:
+        _emit({"scenarios": rows})
+        return
+    for row in rows:
+        _emit(f"{row['name']:20s} {', '.join(row['tags']):16s} {row['source']}")
+
+
+@scenarios_app.command("show")
+def scenarios_show(name: ScenarioArgument, json: JsonOption = False) -> None:
+    """The scenario's file; with --json the whole scenario as it is run."""
+    loaded = load(name)
+    if json:
+        _emit({**msgspec.to_builtins(loaded.scenario), "digest": loaded.scenario.digest})
+        return
+    _emit(find(name).read_text(encoding="utf-8").rstrip())
+
+
+@scenarios_app.command("check")
+def scenarios_check(file: Annotated[str, typer.Argument(metavar="FILE")], json: JsonOption = False) -> None:
+    """Whether a scenario file is right; every fault is named at once."""
+    loaded, _ = _load(file, None, None, None, False, None)
+    scenario = loaded.scenario
+    if json:
+        _emit({"ok": True, "name": scenario.name, "digest": scenario.digest})
+        return
+    load_text = f"level {scenario.job.target_level}, {len(scenario.tasks)} tasks, {len(scenario.faults)} faults"
+    _emit(f"{file}: ok: {scenario.name}, {load_text}")
+
+
+@app.command("doctor")
+def doctor_command(json: JsonOption = False) -> None:
+    """Where the packages were found, versions, memory, disk and ports."""
+    found = examine()
+    if json:
+        _emit(found)
+    else:
+        for name, value in found.items():
+            for line in [f"{key} {inner}" for key, inner in value.items()] if isinstance(value, dict) else [value]:
+                _emit(f"{name:14s} {line}")
+    raise typer.Exit(0 if found["ok"] else 2)
+
+
+def _later_command(name: str) -> None:
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+    @app.command(name, hidden=True, context_settings=settings, add_help_option=False)
+    def refuse() -> None:
+        raise InputError(f"the command {name!r} comes with a later step of this project")
+
+
+for _name in ("mutants", "parity", "bench", "shrink", "models", "calibrate"):
+    _later_command(_name)
+
+
+# --- what the commands share -------------------------------------------------------------------------------------------
+
+
+def guarantees() -> dict[str, str]:
+    """Invariant -> its sentence."""
+    return {judge.invariant: judge.guarantee() for judge in JUDGES}
+
+
+def _load(
+    scenario: str, level: str | None, tasks: str | None, config: str | None, strict: bool, faults: str | None
+) -> tuple[Loaded, Command]:
+    loaded = load(scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
+    known = {judge.invariant for judge in JUDGES}
+    unknown = [name for name in loaded.scenario.expect.judges or () if name not in known]
+    if unknown:
+        raise InputError(f"{scenario}: expect.judges names {', '.join(unknown)}: there are {', '.join(sorted(known))}")
+    command = Command(scenario=scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
+    return loaded, command
+
+
+def _finish_run(
+    loaded: Loaded,
+    command: Command,
+    seed: int,
+    plan: Any,
+    out: str | None,
+    json: bool,
+    junit: str | None,
+    *,
+    schedule: str,
+    extra: dict[str, Any],
+    timeline: bool = False,
+) -> None:
+    with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
+        _warn(loaded)
+        finished = run_once(loaded, command, seed, plan, schedule)
+        if folder is not None:
+            saving.write_packed(folder, finished.packed)
+        evidence = evidence_of(finished.saved, finished.judged)
+        report = run_report(finished.saved, finished.judged, evidence) | extra
+        if loaded.config is not None:
+            report["config"] = loaded.config.as_json()
+        if junit_file is not None:
+            junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
+    if timeline and not json:
+        _print_timeline(finished)
+    _show_run(report, evidence, json, None)
+    raise typer.Exit(EXIT[report["verdict"]])
+
+
+def run_report(saved: SavedRun, judged: JudgedRun, evidence: list[Evidence]) -> dict[str, Any]:
+    """What ``run``, ``replay`` and ``judge`` print with ``--json``."""
+    return {
+        "scenario": saved.scenario.name,
+        "level": saved.level,
+        "seed": saved.seed,
+        "token": saved.token,
+        "version": saved.code_digest,
+        "verdict": judged.verdict.value,
+        "judges": judged.judges,
+        "history_hash": judged.history_hash,
+        "lives": [
+            {"number": life.number, "outcome": life.status.outcome, "error": life.status.error, "fired": life.fired,
+             "address": life.address, "events": life.events, "steps": life.steps, "time_s": life.time_s}
+            for life in saved.lives
+        ],
+        "violations": [
+            {"invariant": item.invariant, "token": item.token, "message": item.message, "command": item.command}
+            for item in evidence
+        ],
+        "messages": judged.messages,
+    }  # fmt: skip
+
+
+def _show_run(report: dict[str, Any], evidence: list[Evidence], json: bool, junit: str | None) -> None:
+    with saving.out_file(junit, "--junit") as junit_file:
+        if junit_file is not None:
+            junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
+    if json:
+        _emit(report)
+    else:
+        print_run(_stdout(), report, evidence)
+
+
+def _print_sweep(finished: FinishedSweep, json: bool) -> None:
+    if json:
+        _emit(finished.report)
+    else:
+        print_sweep(_stdout(), finished.report, finished.evidence)
+
+
+def _print_timeline(finished: FinishedRun) -> None:
+    for life, records in zip(finished.saved.lives, finished.judged.histories, strict=True):
+        _emit(f"life {life.number}:")
+        for line in milestones(records):
+            _emit(f"  {line}")
+
+
+def _page(saved: SavedSweep) -> str:
+    return sweep_page(
+        saved.result,
+        [msgspec.convert(item, Evidence) for item in saved.evidence],
+        guarantees=guarantees(),
+        scenario=msgspec.to_builtins(saved.scenario),
+        command=saved.command,
+        versions=saved.versions,
+    )
+
+
+def _warn(loaded: Loaded) -> None:
+    if loaded.config is not None:
+        Console(stderr=True).print(f"warning: {loaded.config.warning}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def _only_simulated(world: str) -> None:
+    if world == "real":
+        later("--world real", world)
+    if world != "sim":
+        raise InputError(f"--world is {world!r}: it must be sim")
+
+
+def _other_scenario(digest: str, loaded: Loaded) -> str:
+    return (
+        f"the token was made for scenario digest {digest}, and {loaded.scenario.name} with these options has "
+        f"{loaded.scenario.digest}: give the same --tasks, --config and --faults, or the code that made it"
+    )
+
+
+def _stdout() -> Console:
+    return Console(highlight=False)
+
+
+def _emit(value: Any) -> None:
+    print(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int], Callable[[str, int, int], None]]]:
+    """A live bar on stderr: one row a seed, its text the stage of the sweep."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+
+        def of(seed: int) -> Callable[[str, int, int], None]:
+            task: TaskID = bar.add_task(f"seed {seed}", total=None)
+            return lambda stage, done, total: bar.update(task, description=f"seed {seed}: {stage}", completed=done, total=total)
+
+        yield of

@@ -1,0 +1,68 @@
+"""Values of options as users type them, and the options that a later step brings."""
+
+from __future__ import annotations
+
+import re
+
+from protocol.config import LEVELS
+from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token
+from scenarios.model import LATER_LEVELS, InputError
+from sim.explore.points import Plan
+
+
+def later(option: str, value: object) -> None:
+    """Refuse an option that was given and that a later step brings."""
+    if value:
+        raise InputError(f"{option} comes with a later step of this project: leave it out")
+
+
+def seeds_of(seed: int | None, seeds: str | None) -> range:
+    """``--seed N`` or ``--seeds A:B`` (B not included); neither is seed 0."""
+    if seed is not None and seeds is not None:
+        raise InputError("--seed and --seeds are both given: use one of them")
+    if seeds is None:
+        number = seed or 0
+        if number < 0:
+            raise InputError(f"--seed is {number}: it must be 0 or more")
+        return range(number, number + 1)
+    found = re.fullmatch(r"([0-9]+):([0-9]+)", seeds)
+    if found is None:
+        raise InputError(f"--seeds is {seeds!r}: it must be A:B, two numbers, B not included")
+    first, last = int(found[1]), int(found[2])
+    if last <= first:
+        raise InputError(f"--seeds is {seeds!r}: it holds no seed; B is not included, so {first}:{first + 1} would be one")
+    return range(first, last)
+
+
+def points_of(points: str) -> int | None:
+    """``all`` is None."""
+    if points == "all":
+        return None
+    if not points.isascii() or not points.isdigit() or int(points) == 0:
+        raise InputError(f"--points is {points!r}: it must be all or a number above 0")
+    return int(points)
+
+
+def outcomes_of(disk: str) -> tuple[str, ...]:
+    """``--disk``: one outcome, or both when it is left out."""
+    if not disk:
+        return OUTCOMES
+    if disk == "every":
+        later("--disk every", disk)
+    if disk not in OUTCOMES:
+        raise InputError(f"--disk is {disk!r}: it must be none (un-synced writes are lost) or all (they are kept)")
+    return (disk,)
+
+
+def plan_of_option(crash: str | None, seed: int | None, level: str | None) -> tuple[Plan, Token | None]:
+    """``--crash``: a token (whose seed and level must not contradict the options), or a plan alone."""
+    if crash is None:
+        return (), None
+    if not crash.startswith(VERSION + "."):
+        return parse_plan(crash), None
+    token = read_token(crash)
+    if seed is not None and seed != token.seed:
+        raise InputError(f"--seed is {seed} and the crash token's seed is {token.seed}: leave --seed out")
+    if level is not None and level in LEVELS and level not in LATER_LEVELS and level != token.level:
+        raise InputError(f"--level is {level} and the crash token's level is {token.level}: leave --level out")
+    return token.plan, token

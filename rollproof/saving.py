@@ -1,0 +1,275 @@
+"""Saved runs and sweeps: what lies in their folders, and how a folder appears whole or not at all (RULES 8).
+
+A run: ``run.json`` and, for each life ``k`` (and the reference, where a crash was asked for), ``<life>.history``
+(``[format, [record, ...]]``), ``<life>.start.msgpack`` and ``<life>.end.msgpack`` (durable files, path -> bytes).
+A sweep: ``sweep.json``, and for each seed ``seed-<n>/classes.jsonl`` and life 1 in the form above.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Union
+
+import msgspec
+
+from protocol import history
+from protocol.history import Record
+from protocol.judging import RunStatus
+from rollproof.tokens import code_digest
+from scenarios.model import InputError, Scenario
+from sim.explore.lives import Life
+
+FORMAT = 1  # of run.json and sweep.json
+RUN_FILE = "run.json"
+SWEEP_FILE = "sweep.json"
+REPORT_FILE = "report.html"
+
+_AnyEvent: Any = Union[tuple(history.EVENTS)]  # noqa: UP007 - built from the vocabulary
+_Row: Any = tuple[int, float, str, int, str, _AnyEvent]
+_encode = msgspec.msgpack.Encoder().encode
+_rows: msgspec.msgpack.Decoder[list[tuple[int, float, str, int, str, history.Event]]] = msgspec.msgpack.Decoder(list[_Row])
+_whole = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
+_files = msgspec.msgpack.Decoder(dict[str, bytes])
+
+Packed = dict[str, bytes]  # file name below the run's folder -> content
+
+
+class SavedLife(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of a saved run. ``name`` is the stem of its files; ``fired`` is None where no crash was asked for."""
+
+    name: str
+    number: int
+    status: RunStatus
+    fired: bool | None = None
+    address: tuple[str, str, int, int] | None = None
+    events: int
+    steps: int
+    time_s: float
+
+
+class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.json``. ``command`` runs it again; ``token`` is '' where no crash was asked for."""
+
+    format: int = FORMAT
+    kind: str = "run"
+    scenario: Scenario
+    scenario_digest: str
+    code_digest: str
+    seed: int
+    schedule: str
+    level: str
+    plan: tuple[tuple[str, str, int, int, str], ...]
+    token: str
+    command: str
+    versions: dict[str, str]
+    lives: tuple[SavedLife, ...]
+    reference: SavedLife | None = None
+
+
+class SavedSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """``sweep.json``. ``result`` is what ``sweep --json`` printed; ``evidence`` what ``reports`` shows of failures."""
+
+    format: int = FORMAT
+    kind: str = "sweep"
+    scenario: Scenario
+    scenario_digest: str
+    code_digest: str
+    command: str
+    versions: dict[str, str]
+    points: int | None
+    outcomes: tuple[str, ...]
+    result: dict[str, Any]
+    evidence: list[dict[str, Any]]
+
+
+_KINDS: dict[str, Any] = {RUN_FILE: SavedRun, SWEEP_FILE: SavedSweep}
+
+
+def versions() -> dict[str, str]:
+    """What a saved run was made with."""
+    names = ("rollproof", "simpy", "msgspec", "pydantic")
+    return {"python": platform.python_version(), "code": code_digest(), **{name: metadata.version(name) for name in names}}
+
+
+# --- lives -----------------------------------------------------------------------------------------------------------
+
+
+def pack_life(name: str, life: Life) -> Packed:
+    rows = [(record.sequence, record.time, record.process, record.life, record.task, record.event) for record in life.history]
+    return {
+        f"{name}.history": _encode((history.FORMAT, rows)),
+        f"{name}.start.msgpack": _encode(dict(sorted(life.start.items()))),
+        f"{name}.end.msgpack": _encode(dict(sorted(life.files.items()))),
+    }
+
+
+def saved_life(name: str, life: Life) -> SavedLife:
+    return SavedLife(
+        name=name,
+        number=life.number,
+        status=life.status,
+        fired=life.fired,
+        address=None if life.address is None else (*life.address[:3], life.address[3]),
+        events=life.events,
+        steps=life.steps,
+        time_s=life.now,
+    )
+
+
+def unpack_history(content: bytes, where: str) -> list[Record]:
+    """Records of a ``.history`` file. Raises InputError that names the file."""
+    try:
+        number, rest = _whole.decode(content)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{where}: is no saved history ({error}): [format, records] was expected") from None
+    if number != history.FORMAT:
+        raise InputError(f"{where}: has history format {number}: this version reads format {history.FORMAT}")
+    try:
+        rows = _rows.decode(_with_new_names(rest))
+    except msgspec.DecodeError as error:
+        raise InputError(f"{where}: holds a record that is none ({error})") from None
+    return [Record(*row) for row in rows]
+
+
+def _with_new_names(rows: msgspec.Raw) -> bytes:
+    """Old event names become new ones before the records are read."""
+    if not history.RENAMED:
+        return bytes(rows)
+    decoded = msgspec.msgpack.decode(rows)
+    for row in decoded:
+        row[5]["type"] = history.RENAMED.get(row[5]["type"], row[5]["type"])
+    return _encode(decoded)
+
+
+def unpack_files(content: bytes, where: str) -> dict[str, bytes]:
+    try:
+        return _files.decode(content)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{where}: is no saved folder ({error}): a map of path to bytes was expected") from None
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def read_packed(folder: Path, names: Iterable[str]) -> Packed:
+    """The files of one life or more. Raises InputError that names what is missing."""
+    packed: Packed = {}
+    for name in names:
+        try:
+            packed[name] = (folder / name).read_bytes()
+        except OSError as error:
+            raise InputError(f"{folder / name}: cannot be read ({error.strerror}): the folder is incomplete") from None
+    return packed
+
+
+def life_files(name: str) -> tuple[str, str, str]:
+    return f"{name}.history", f"{name}.start.msgpack", f"{name}.end.msgpack"
+
+
+def read_folder(folder: Path) -> SavedRun | SavedSweep:
+    """``run.json`` or ``sweep.json`` of a history folder. Raises InputError."""
+    for name, kind in _KINDS.items():
+        path = folder / name
+        if path.is_file():
+            try:
+                found: SavedRun | SavedSweep = msgspec.json.decode(path.read_bytes(), type=kind)
+            except (msgspec.DecodeError, OSError) as error:
+                raise InputError(f"{path}: cannot be read ({error})") from None
+            if found.format != FORMAT:
+                raise InputError(f"{path}: has format {found.format}: this version reads format {FORMAT}")
+            return found
+    what = "is no folder" if not folder.is_dir() else f"holds neither {RUN_FILE} nor {SWEEP_FILE}"
+    raise InputError(f"{folder}: {what}: a folder that run --out or sweep --out wrote was expected")
+
+
+def write_packed(folder: Path, packed: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in packed.items():
+        (folder / name).write_bytes(content)
+
+
+@contextlib.contextmanager
+def out_folder(path: str | None) -> Iterator[Path | None]:
+    """A temporary sibling that becomes ``path`` when the block ends well; on an error nothing is left behind.
+
+    Raises InputError before anything runs if ``path`` cannot be written or holds what is not ours.
+    """
+    if path is None:
+        yield None
+        return
+    target = Path(path).absolute()
+    if target.exists() and not (target.is_dir() and _is_ours(target)):
+        raise InputError(f"--out {path}: is there already and not one of rollproof's: name a new or an empty folder")
+    made = _make_parents(target.parent, f"--out {path}")
+    temporary: Path | None = None
+    try:
+        try:
+            temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        except OSError as error:
+            raise InputError(f"--out {path}: cannot be written ({error.strerror}): name a folder that can") from None
+        yield temporary
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.chmod(0o755)
+        temporary.rename(target)
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        for folder in reversed(made):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def out_file(path: str | None, option: str) -> Iterator[Path | None]:
+    """As ``out_folder``, for one file; an existing file is replaced."""
+    if path is None:
+        yield None
+        return
+    target = Path(path).absolute()
+    if target.is_dir():
+        raise InputError(f"{option} {path}: is a folder: name a file")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}): name a file in a folder that can") from None
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _is_ours(folder: Path) -> bool:
+    return not any(folder.iterdir()) or (folder / RUN_FILE).is_file() or (folder / SWEEP_FILE).is_file()
+
+
+def _make_parents(folder: Path, where: str) -> list[Path]:
+    """Make ``folder`` and say which ones were new, outermost first."""
+    missing: list[Path] = []
+    here = folder
+    while not here.exists():
+        missing.insert(0, here)
+        here = here.parent
+    made: list[Path] = []
+    try:
+        for new in missing:
+            new.mkdir()
+            made.append(new)
+    except OSError as error:
+        for new in reversed(made):
+            new.rmdir()
+        raise InputError(f"{where}: cannot be written ({error.strerror}): name a folder that can") from None
+    return made

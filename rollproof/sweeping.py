@@ -1,0 +1,209 @@
+"""A sweep over one seed or several: the engine's results as one object, with the evidence of what broke."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from invariants.registry import JUDGES
+from protocol.judging import Verdict
+from reports.failure import Evidence
+from rollproof.running import Command, evidence_of, run_once, token_of
+from rollproof.saving import SWEEP_FILE, SavedSweep, pack_life, versions, write_packed
+from rollproof.tokens import code_digest
+from scenarios.files import Loaded
+from sim.explore.points import Plan, PlanItem
+from sim.explore.result import SweepResult
+from sim.explore.sweep import sweep
+
+Progress = Callable[[str, int, int], None]
+SUMMED = ("events", "steps", "crash_points", "classes", "runs", "outcomes", "judged", "fired", "not_covered", "cpu_s", "wall_s")
+
+
+class FinishedSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """``report`` is what ``--json`` prints; ``results`` are the engine's, one a seed."""
+
+    report: dict[str, Any]
+    results: list[SweepResult]
+    evidence: list[Evidence]
+
+
+def sweep_seeds(
+    loaded: Loaded,
+    command: Command,
+    seeds: range,
+    *,
+    points: int | None,
+    outcomes: tuple[str, ...],
+    progress: Callable[[int], Progress] | None = None,
+    folder: Path | None = None,
+) -> FinishedSweep:
+    """Sweep each seed, run every failure again whole and judge it from what was saved (RULES 8)."""
+    results: list[SweepResult] = []
+    evidence: list[Evidence] = []
+    messages: list[str] = []
+    for seed in seeds:
+        result = sweep(
+            loaded.scenario,
+            seed,
+            JUDGES,
+            points=points,
+            outcomes=outcomes,
+            progress=progress(seed) if progress is not None else None,
+        )
+        results.append(result)
+        found, notes = _failures_again(loaded, command, seed, result, folder)
+        evidence += found
+        messages += notes
+        if folder is not None:
+            _save_seed(folder / f"seed-{seed}", result)
+    report = merge(results)
+    report["version"] = code_digest()
+    report["messages"] = [*report["messages"], *messages]
+    if messages and report["verdict"] != Verdict.BROKEN.value:
+        report["verdict"] = Verdict.UNKNOWN.value
+    if loaded.config is not None:
+        report["config"] = loaded.config.as_json()
+    report["violations"] = [
+        {"invariant": item.invariant, "token": item.token, "message": item.message,
+         "points": item.points, "command": item.command}
+        for item in evidence
+    ]  # fmt: skip
+    if folder is not None:
+        saved = SavedSweep(
+            scenario=loaded.scenario,
+            scenario_digest=loaded.scenario.digest,
+            code_digest=code_digest(),
+            command=f"rollproof sweep {command.scenario}{command.overlays()} --seeds {seeds.start}:{seeds.stop}",
+            versions=versions(),
+            points=points,
+            outcomes=outcomes,
+            result=report,
+            evidence=[msgspec.to_builtins(item) for item in evidence],
+        )
+        (folder / SWEEP_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1))
+    return FinishedSweep(report=report, results=results, evidence=evidence)
+
+
+def _failures_again(
+    loaded: Loaded, command: Command, seed: int, result: SweepResult, folder: Path | None
+) -> tuple[list[Evidence], list[str]]:
+    """Each failure run alone, saved whole, and judged from its files; also what could not be shown again."""
+    found: list[Evidence] = []
+    messages: list[str] = []
+    for failure in result.violations:
+        finished = run_once(loaded, command, seed, failure.plan, reference=result.life_1 if failure.plan else None)
+        if folder is not None:
+            write_packed(folder / f"seed-{seed}" / "failures" / failure.invariant, finished.packed)
+        shown = [item for item in evidence_of(finished.saved, finished.judged) if item.invariant == failure.invariant]
+        if shown:
+            found.append(msgspec.structs.replace(shown[0], points=failure.points))
+            continue
+        message = (
+            f"{failure.invariant} broke in the sweep and not when it was run again alone: sharing or determinism is at fault"
+        )
+        messages.append(f"harness: {message}")
+        token = str(token_of(loaded, seed, failure.plan)) if failure.plan else ""
+        found.append(
+            Evidence(
+                invariant=failure.invariant,
+                expected=failure.message,
+                found=message,
+                token=token,
+                words=(),
+                at="",
+                before=(),
+                after=(),
+                command=command.replay(token) if token else command.run(seed),
+                points=failure.points,
+            )
+        )
+    unknown = next((row for row in result.rows if row.verdict == Verdict.UNKNOWN.value), None)
+    if unknown is not None and folder is not None:
+        plan: Plan = (PlanItem(*unknown.address, unknown.outcome),)
+        finished = run_once(loaded, command, seed, plan, reference=result.life_1)
+        write_packed(folder / f"seed-{seed}" / "failures" / "unknown", finished.packed)
+    return found, messages
+
+
+def _save_seed(folder: Path, result: SweepResult) -> None:
+    """Life 1 (the reference) and one row a class."""
+    write_packed(folder, pack_life("life-1", result.life_1))
+    encode = msgspec.json.Encoder().encode
+    (folder / "classes.jsonl").write_bytes(b"".join(encode(row) + b"\n" for row in result.rows))
+
+
+def merge(results: list[SweepResult]) -> dict[str, Any]:
+    """One JSON object for all seeds. Counts are summed, rates weighted by their CPU, the verdict is the worst."""
+    reports = [result.as_json() for result in results]
+    if len(reports) == 1:
+        return reports[0]
+    out = dict(reports[0])
+    for name in SUMMED:
+        total = sum(report[name] for report in reports)
+        out[name] = round(total, 3) if isinstance(total, float) else total
+    out["seeds"] = [reports[0]["seeds"][0], reports[-1]["seeds"][1]]
+    weights = [report["cpu_s"] / report["us_per_event"]["all"] if report["us_per_event"]["all"] else 0.0 for report in reports]
+    out["us_per_event"] = {
+        name: round(sum(w * r["us_per_event"][name] for w, r in zip(weights, reports, strict=True)) / (sum(weights) or 1.0), 2)
+        for name in reports[0]["us_per_event"]
+    }
+    cpu_s = out["cpu_s"] or 1e-9
+    for name in ("points_per_cpu_s", "distinct_runs_per_cpu_s"):
+        out[name] = round(sum(report[name] * report["cpu_s"] for report in reports) / cpu_s, 1)
+    out["peak_rss_mib"] = max(report["peak_rss_mib"] for report in reports)
+    out["verdicts"] = {name: sum(report["verdicts"][name] for report in reports) for name in reports[0]["verdicts"]}
+    out["carries"] = {name: sum(report["carries"][name] for report in reports) for name in reports[0]["carries"]}
+    out["judges"] = _judges(reports)
+    out["violations"] = [violation for report in reports for violation in report["violations"]]
+    out["verified"] = [report["verified"] for report in reports]
+    out["messages"] = [f"seed {report['seeds'][0]}: {text}" for report in reports for text in report["messages"]]
+    out["history_hash"] = _hash_of([report["history_hash"] for report in reports])
+    verdicts = {report["verdict"] for report in reports}
+    out["verdict"] = next(kind.value for kind in (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD) if kind.value in verdicts)
+    return out
+
+
+def _judges(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Judge rows over all seeds: the worst verdict of any seed."""
+    order = [kind.value for kind in (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_APPLICABLE)]
+    rows = []
+    for alike in zip(*(report["judges"] for report in reports), strict=True):
+        row = dict(alike[0])
+        for name in ("held", "broken", "not_reached"):
+            row[name] = sum(one[name] for one in alike)
+        row["verdict"] = min((one["verdict"] for one in alike), key=order.index)
+        rows.append(row)
+    return rows
+
+
+def _hash_of(hashes: list[str]) -> str:
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+class SweptAgain(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved sweep judged again: how many classes had to be run, and those whose history is not the saved one."""
+
+    report: dict[str, Any]
+    classes_run: int
+    differing: list[str]
+
+
+def judge_sweep(folder: Path, saved: SavedSweep, progress: Callable[[int], Progress] | None = None) -> SweptAgain:
+    """Run every class of a saved sweep again with today's judges and compare its history with the saved hash."""
+    first, last = saved.result["seeds"]
+    results: list[SweepResult] = []
+    differing: list[str] = []
+    for seed in range(first, last):
+        watch = progress(seed) if progress is not None else None
+        result = sweep(saved.scenario, seed, JUDGES, points=saved.points, outcomes=saved.outcomes, progress=watch, verify=False)
+        results.append(result)
+        lines = (folder / f"seed-{seed}" / "classes.jsonl").read_bytes().splitlines()
+        before = {row["key"]: row["history_hash"] for row in map(msgspec.json.decode, lines)}
+        now = {row.key: row.history_hash for row in result.rows}
+        differing += [f"seed {seed} class {key}" for key in {**before, **now} if before.get(key) != now.get(key)]
+    return SweptAgain(report=merge(results), classes_run=sum(len(result.rows) for result in results), differing=differing)

@@ -1,0 +1,222 @@
+"""From a name or a file, with its overlays, to one accepted ``Scenario``; every fault of a file is reported at once.
+
+The order of the overlays is fixed: the scenario file, then ``--config``, ``--level``, ``--tasks``, ``--faults``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from protocol import config
+from protocol.config import LEVELS, Job
+from protocol.errors import ConfigError
+from protocol.judging import Contract
+from protocol.messages import PromptTask
+from scenarios.faults import Fault, fault_from, faults_of
+from scenarios.model import (
+    BUILTIN_WORKPLACE,
+    LATER_CONTRACT,
+    LATER_LEVELS,
+    LOAD_KEYS,
+    Expect,
+    FaultEntry,
+    FaultsFile,
+    InputError,
+    Scenario,
+    ScenarioFile,
+)
+from scenarios.nemo_rl import Overlay, read_config
+from scenarios.tasks import load_tasks
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario after all overlays, and what its config file did (None: there was none)."""
+
+    scenario: Scenario
+    config: Overlay | None = None
+
+
+def library() -> dict[str, Path]:
+    """Name -> file of the scenarios that come with the project, by name."""
+    folder = Path(str(resources.files("scenarios"))) / "library"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def find(name: str) -> Path:
+    """The file of a library name or of a path to a TOML file. Raises InputError."""
+    known = library()
+    if name in known:
+        return known[name]
+    path = Path(name)
+    if path.suffix == ".toml" or "/" in name:
+        if path.is_file():
+            return path
+        raise InputError(f"{name}: there is no such scenario file")
+    close = difflib.get_close_matches(name, list(known), n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise InputError(f"unknown scenario {name!r}{hint}: the library has {', '.join(known)}; a file ends with .toml")
+
+
+def load(
+    name: str,
+    *,
+    level: str | None = None,
+    tasks: str | None = None,
+    config: str | None = None,
+    config_strict: bool = False,
+    faults: str | None = None,
+) -> Loaded:
+    """Read a scenario and lay the options over it. Raises one InputError that names every fault."""
+    path = find(name)
+    where = str(path) if path != library().get(name) else f"scenario {name}"
+    overlay = read_config(config, config_strict) if config is not None else None
+    if level is not None and level not in LEVELS:
+        raise InputError(f"--level is {level!r}: it must be one of {', '.join(LEVELS)}")
+    if level in LATER_LEVELS:
+        raise InputError(f"--level {level} comes with a later step of this project")
+    return Loaded(scenario=_build(path, where, level, tasks, overlay, faults), config=overlay)
+
+
+def read_toml(path: Path, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{where}: there is no such file") from None
+    except tomllib.TOMLDecodeError as error:
+        message, _, place = str(error).partition(" (at line ")
+        line = place.split(",")[0]
+        raise InputError(
+            f"{where}{':' + line if line.isdigit() else ''}: is no TOML ({message[0].lower()}{message[1:]})"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{where}: cannot be read as UTF-8 text ({error})") from None
+
+
+def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay: Overlay | None, faults: str | None) -> Scenario:
+    raw = read_toml(path, where)
+    table, wrong = _parse(raw)
+    job, job_faults = _job(raw, table, level, overlay)
+    wrong += job_faults
+    entries: tuple[Fault, ...] = ()
+    if table is not None:
+        entries, fault_faults = _faults(table.faults, job)
+        wrong += fault_faults
+    if wrong:
+        raise InputError.of(where, list(dict.fromkeys(wrong)))
+    assert table is not None  # else something was wrong
+    if faults is not None:
+        entries += _faults_file(faults, job)
+    rows, data_name = _tasks(table.load.tasks, path, tasks)
+    return Scenario(
+        name=table.name,
+        tags=tuple(table.tags),
+        source=table.source,
+        job=job,
+        tasks=rows,
+        data_name=data_name,
+        faults=entries,
+        contract=Contract(
+            may_drop=table.contract.may_drop,
+            may_end=tuple(table.contract.may_end),
+            fixed_order=table.contract.fixed_order,
+        ),
+        expect=Expect(
+            verdict=table.expect.verdict,
+            judges=None if table.expect.judges is None else tuple(table.expect.judges),
+            reach=tuple(table.expect.reach),
+        ),
+        profile=table.profile,
+        real=table.real,
+    )
+
+
+def _parse(raw: dict[str, Any]) -> tuple[ScenarioFile | None, list[str]]:
+    contract = raw.get("contract")
+    later = [key for key in LATER_CONTRACT if isinstance(contract, dict) and key in contract]
+    wrong = [f"contract.{key} comes with a later step of this project" for key in later]
+    if isinstance(contract, dict) and later:
+        raw = {**raw, "contract": {key: value for key, value in contract.items() if key not in later}}
+    try:
+        return ScenarioFile.model_validate(raw), wrong
+    except ValidationError as error:
+        return None, wrong + faults_of(error)
+
+
+def _job(raw: dict[str, Any], table: ScenarioFile | None, level: str | None, overlay: Overlay | None) -> tuple[Job, list[str]]:
+    """The accepted job, or a default one and what is wrong; ``raw`` serves where the file as a whole has faults."""
+    values = raw.get("job", {})
+    if not isinstance(values, dict):
+        return Job(), []  # said by the file's own model
+    values = _copy(values)
+    wrong: list[str] = []
+    sizes = table.load.model_dump() if table is not None else {}
+    for key, target in LOAD_KEYS.items():
+        if target in values:
+            wrong.append(f"job.{target} is the load's: write it as load.{key}")
+        if sizes.get(key) is not None:
+            values[target] = sizes[key]
+    try:
+        config.job_from(values)
+    except ConfigError as error:
+        return Job(), wrong + str(error).split("; ")
+    for target, value in (overlay.values if overlay is not None else {}).items():
+        _put(values, target, value)
+    if level is not None:
+        values["target_level"] = level
+    try:
+        job = config.job_from(values)
+    except ConfigError as error:
+        return Job(), wrong + str(error).split("; ")
+    refused = config.check(job)
+    if refused and overlay is not None:
+        refused = [f"{fault} (with {overlay.path} laid over it)" for fault in refused]
+    return job, wrong + [f"job.{fault}" if not fault.startswith("job.") else fault for fault in refused]
+
+
+def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, dict) else value for key, value in values.items()}
+
+
+def _put(values: dict[str, Any], target: str, value: Any) -> None:
+    *tables, key = target.split(".")
+    for table in tables:
+        values = values.setdefault(table, {})
+    values[key] = value
+
+
+def _faults(entries: list[FaultEntry], job: Job) -> tuple[tuple[Fault, ...], list[str]]:
+    faults: list[Fault] = []
+    wrong: list[str] = []
+    for index, entry in enumerate(entries):
+        fault, found = fault_from(entry.at.model_dump(), entry.do, job, f"faults[{index}]")
+        wrong += found
+        if fault is not None:
+            faults.append(fault)
+    return tuple(faults), wrong
+
+
+def _faults_file(path: str, job: Job) -> tuple[Fault, ...]:
+    try:
+        entries = FaultsFile.model_validate(read_toml(Path(path), path)).faults
+    except ValidationError as error:
+        raise InputError.of(path, faults_of(error)) from None
+    faults, wrong = _faults(entries, job)
+    if wrong:
+        raise InputError.of(path, wrong)
+    return faults
+
+
+def _tasks(named: str, scenario_file: Path, option: str | None) -> tuple[tuple[PromptTask, ...], str]:
+    if option is not None:
+        return load_tasks(option)
+    if named == BUILTIN_WORKPLACE or named.startswith("builtin:"):
+        return load_tasks(named)
+    return load_tasks(str(scenario_file.parent / named))

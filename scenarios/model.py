@@ -1,0 +1,141 @@
+"""What a scenario is: the frozen record every world runs, and the shape of its TOML file.
+
+``Scenario`` is plain data (msgspec), so it can be saved beside a run and read again. ``ScenarioFile`` and its
+tables are pydantic models: unknown keys are refused and all faults of a file are reported at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+from protocol.config import Job
+from protocol.judging import Contract, Terms
+from protocol.messages import PromptTask
+from scenarios.faults import Fault
+
+FORMAT = 1  # of a scenario file
+BUILTIN_WORKPLACE = "builtin:workplace"
+LATER_LEVELS = ("prefix",)
+LATER_CONTRACT = ("prefix_cache", "mixed_weights", "effects")  # modelled by a later step
+
+
+class InputError(Exception):
+    """What a user handed in is wrong. One string: what, where, and what would have been right."""
+
+    @classmethod
+    def of(cls, where: str, faults: Sequence[str]) -> InputError:
+        """One error for all ``faults`` found in ``where`` (a file or an option)."""
+        return cls(f"{where}: {'; '.join(faults)}")
+
+
+class Expect(msgspec.Struct, frozen=True, kw_only=True):
+    """``judges`` must be reached (None: all whose feature the configuration turns on); ``reach`` are marks of a run."""
+
+    verdict: str = "HELD"
+    judges: tuple[str, ...] | None = None
+    reach: tuple[str, ...] = ()
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Everything a world needs to run one job, after all overlays. ``profile`` are knobs of the fakes."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+    source: str = ""
+    job: Job = Job()
+    tasks: tuple[PromptTask, ...] = ()
+    data_name: str = BUILTIN_WORKPLACE
+    faults: tuple[Fault, ...] = ()
+    contract: Contract = Contract()
+    expect: Expect = Expect()
+    profile: dict[str, Any] = msgspec.field(default_factory=dict)
+    real: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def terms(self) -> Terms:
+        """The scenario as judges see it."""
+        return Terms(scenario=self.name, job=self.job, data_length=len(self.tasks), contract=self.contract)
+
+    @cached_property
+    def digest(self) -> str:
+        """8 hex characters over everything above (RULES 4)."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:8]
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Load(Table):
+    """The load, in a scenario's own words; ``LOAD_KEYS`` says which key of the job each one is."""
+
+    groups: int | None = Field(default=None, ge=1)
+    siblings: int | None = Field(default=None, ge=1)
+    gym_instances: int | None = Field(default=None, ge=1)
+    workers: int | None = Field(default=None, ge=1)
+    tasks: str = BUILTIN_WORKPLACE
+
+
+LOAD_KEYS = {
+    "groups": "num_prompts_per_step",
+    "siblings": "num_generations_per_prompt",
+    "gym_instances": "gym_instances",
+    "workers": "generation_workers",
+}
+
+
+class At(Table):
+    process: str
+    event: str
+    occurrence: int = Field(default=1, ge=1)
+    edge: Literal["before", "after"] = "after"
+    life: int = Field(default=1, ge=1)
+
+
+class FaultEntry(Table):
+    at: At
+    do: dict[str, dict[str, Any]]
+
+
+class ContractTable(Table):
+    may_drop: bool = False
+    may_end: list[str] = []
+    fixed_order: bool = False
+
+
+class ExpectTable(Table):
+    verdict: Literal["HELD", "BROKEN", "UNKNOWN"] = "HELD"
+    judges: list[str] | None = None
+    reach: list[str] = []
+
+
+class ScenarioFile(Table):
+    """The TOML file, before its parts are checked against each other. ``job`` is checked by ``protocol.config``."""
+
+    format: Literal[1]
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    tags: list[str] = []
+    source: str = ""
+    load: Load = Load()
+    job: dict[str, Any] = {}
+    faults: list[FaultEntry] = []
+    contract: ContractTable = ContractTable()
+    expect: ExpectTable = ExpectTable()
+    profile: dict[str, Any] = {}
+    real: dict[str, Any] = {}
+
+
+class FaultsFile(Table):
+    """A file of ``[[faults]]`` alone, for ``--faults``."""
+
+    format: Literal[1]
+    faults: list[FaultEntry]

@@ -1,0 +1,229 @@
+"""Prompt tasks: eight authored ones of the Workplace Assistant's shape, and the reader of NeMo Gym task rows.
+
+A row of a tasks file is one JSON object: ``responses_create_params.input`` (messages with ``role`` and ``content``)
+is the prompt, ``responses_create_params.tools[].name`` what may be called, ``ground_truth[]`` (``name``,
+``arguments`` as JSON text) what would solve it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from protocol.messages import PromptTask, ToolCall
+from scenarios.model import BUILTIN_WORKPLACE, InputError
+
+CALENDAR = ("calendar_search_events", "calendar_create_event", "calendar_update_event", "calendar_delete_event")
+EMAIL = ("email_search_emails", "email_send_email", "email_reply_email", "email_forward_email", "email_delete_email")
+PROJECTS = (
+    "project_management_search_tasks",
+    "project_management_create_task",
+    "project_management_update_task",
+    "project_management_delete_task",
+)
+CUSTOMERS = (
+    "customer_relationship_manager_search_customers",
+    "customer_relationship_manager_update_customer",
+    "customer_relationship_manager_add_customer",
+    "customer_relationship_manager_delete_customer",
+)
+TODAY = "Today is Tuesday, 2026-03-10, 09:00. Meetings take place between 9:00 and 18:00."
+
+
+def _call(name: str, **arguments: str) -> ToolCall:
+    return ToolCall(name, json.dumps(arguments, sort_keys=True))
+
+
+def _task(index: int, kind: str, wish: str, tools: tuple[str, ...], *calls: ToolCall) -> PromptTask:
+    return PromptTask(f"workplace-{index}", kind, f"{TODAY}\n{wish}", tools, calls)
+
+
+WORKPLACE: tuple[PromptTask, ...] = (
+    _task(
+        0,
+        "calendar",
+        "Move my review with Ines from event 00000017 to 14:30 and tell her by mail.",
+        CALENDAR + EMAIL,
+        _call("calendar_update_event", event_id="00000017", field="event_start", new_value="2026-03-10 14:30:00"),
+        _call("email_send_email", recipient="ines@harbour.example", subject="Review", body="The review is at 14:30 today."),
+    ),
+    _task(
+        1,
+        "email",
+        "Answer mail 00000042 with 'Signed, thank you.' and then delete it.",
+        EMAIL,
+        _call("email_reply_email", email_id="00000042", body="Signed, thank you."),
+        _call("email_delete_email", email_id="00000042"),
+    ),
+    _task(
+        2,
+        "project_management",
+        "Task 00000108 is done. Open a follow-up 'Measure the new pump' for Tomas, due on Friday.",
+        PROJECTS,
+        _call("project_management_update_task", task_id="00000108", field="list_name", new_value="Completed"),
+        _call(
+            "project_management_create_task",
+            task_name="Measure the new pump",
+            assigned_to_email="tomas@harbour.example",
+            due_date="2026-03-13",
+        ),
+    ),
+    _task(
+        3,
+        "customer_relationship_manager",
+        "Ravi left. Give his customers 00000031, 00000077 and 00000090 to Mei.",
+        CUSTOMERS,
+        *(
+            _call(
+                "customer_relationship_manager_update_customer",
+                customer_id=customer,
+                field="assigned_to_email",
+                new_value="mei@harbour.example",
+            )
+            for customer in ("00000031", "00000077", "00000090")
+        ),
+    ),
+    _task(
+        4,
+        "calendar",
+        "Cancel event 00000023.",
+        CALENDAR,
+        _call("calendar_delete_event", event_id="00000023"),
+    ),
+    _task(
+        5,
+        "email",
+        "Forward mail 00000008 to Jonas, book half an hour with him at 11:00, and delete the mail.",
+        EMAIL + CALENDAR,
+        _call("email_forward_email", email_id="00000008", recipient="jonas@harbour.example"),
+        _call(
+            "calendar_create_event",
+            event_name="Talk with Jonas",
+            participant_email="jonas@harbour.example",
+            event_start="2026-03-10 11:00:00",
+            duration="30",
+        ),
+        _call("email_delete_email", email_id="00000008"),
+    ),
+    _task(
+        6,
+        "project_management",
+        "Delete task 00000055: it is a double of 00000054.",
+        PROJECTS,
+        _call("project_management_delete_task", task_id="00000055"),
+    ),
+    _task(
+        7,
+        "customer_relationship_manager",
+        "Customer 00000012 has signed: set the status to Won, and write 'Welcome aboard.' to anna@quay.example.",
+        CUSTOMERS + EMAIL,
+        _call("customer_relationship_manager_update_customer", customer_id="00000012", field="status", new_value="Won"),
+        _call("email_send_email", recipient="anna@quay.example", subject="Welcome", body="Welcome aboard."),
+    ),
+)
+
+
+def load_tasks(source: str) -> tuple[tuple[PromptTask, ...], str]:
+    """Tasks of ``builtin:workplace`` or of a JSON-lines file, and the name of the data set. Raises InputError."""
+    if source == BUILTIN_WORKPLACE:
+        return WORKPLACE, BUILTIN_WORKPLACE
+    if source.startswith("builtin:"):
+        raise InputError(f"{source} is not a built-in data set: there is {BUILTIN_WORKPLACE}")
+    path = Path(source)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{source}: there is no such tasks file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{source}: cannot be read as UTF-8 text ({error})") from None
+    tasks: list[PromptTask] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        task = _task_of_line(line, f"{source}:{number}", len(tasks))
+        if task.task_id in seen:
+            raise InputError(f"{source}:{number}: id {task.task_id!r} is already on line {seen[task.task_id]}: ids must differ")
+        seen[task.task_id] = number
+        tasks.append(task)
+    if not tasks:
+        raise InputError(f"{source}: has no task: one JSON object a line was expected")
+    return tuple(tasks), f"{path.name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _task_of_line(line: str, where: str, index: int) -> PromptTask:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where}: is no JSON ({error}): one whole JSON object a line was expected") from None
+    row = _typed(row, dict, where, "the line", "an object")
+    parameters = _typed(row.get("responses_create_params"), dict, where, "responses_create_params", "an object")
+    prompt = _prompt(parameters.get("input"), where)
+    tools = []
+    for position, tool in enumerate(_typed(parameters.get("tools", []), list, where, "responses_create_params.tools", "a list")):
+        key = f"responses_create_params.tools[{position}]"
+        tools.append(_text(_typed(tool, dict, where, key, "an object").get("name"), where, f"{key}.name"))
+    truth = tuple(
+        _truth(call, where, f"ground_truth[{position}]", tools)
+        for position, call in enumerate(_typed(row.get("ground_truth"), list, where, "ground_truth", "a list"))
+    )
+    identity = row.get("id", index)
+    if isinstance(identity, bool) or not isinstance(identity, int | str):
+        raise InputError(f"{where}: id is {identity!r}: it must be a number or a text")
+    name = row.get("category") or row.get("environment_name") or "task"
+    return PromptTask(str(identity), _text(name, where, "category"), prompt, tuple(tools), truth)
+
+
+def _prompt(messages: Any, where: str) -> str:
+    key = "responses_create_params.input"
+    if isinstance(messages, str):
+        return _text(messages, where, key)
+    parts = []
+    for position, message in enumerate(_typed(messages, list, where, key, "a list of messages or a text")):
+        place = f"{key}[{position}]"
+        content = _typed(message, dict, where, place, "an object").get("content")
+        if isinstance(content, list):  # the Responses API also allows a list of parts
+            content = "\n".join(
+                _text(
+                    _typed(part, dict, where, f"{place}.content", "a list of objects").get("text"),
+                    where,
+                    f"{place}.content[].text",
+                )
+                for part in content
+            )
+        if message.get("role") in ("system", "developer", "user"):
+            parts.append(_text(content, where, f"{place}.content"))
+    if not parts:
+        raise InputError(f"{where}: {key} has no system or user message: at least one was expected")
+    return "\n".join(parts)
+
+
+def _truth(call: Any, where: str, key: str, tools: list[str]) -> ToolCall:
+    call = _typed(call, dict, where, key, "an object")
+    name = _text(call.get("name"), where, f"{key}.name")
+    if name not in tools:
+        raise InputError(f"{where}: {key}.name is {name!r}: it must be one of the row's tools")
+    arguments = call.get("arguments")
+    try:
+        decoded = json.loads(arguments) if isinstance(arguments, str) else None
+    except ValueError:
+        decoded = None
+    if not isinstance(decoded, dict):
+        raise InputError(f"{where}: {key}.arguments is {arguments!r}: it must be a JSON object as text")
+    return ToolCall(name, str(arguments))
+
+
+def _typed(value: Any, kind: type, where: str, key: str, right: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    found = "missing" if value is None else f"a {type(value).__name__}"
+    raise InputError(f"{where}: {key} is {found}: it must be {right}")
+
+
+def _text(value: Any, where: str, key: str) -> str:
+    text: str = _typed(value, str, where, key, "a text")
+    if not text:
+        raise InputError(f"{where}: {key} is empty: it must be a text")
+    return text

@@ -1,0 +1,120 @@
+"""Classes of crash points: what survives a crash, as a key, and a copy of it the first time it is seen.
+
+Key = (surviving files, external state, what the judges must carry across) (RULES 3 and 7). A crash drops everything
+else, so two points with one key have the same future and share one restored run. The key is made only when the disk's
+version or a carry moved: most steps move neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from protocol.judging import Judge, Panel, Verdict, Violation
+from sim.disk import Disk
+from sim.explore.points import Address, Head
+
+Pair = tuple[tuple[int, str], ...]
+
+NOTHING_EXTERNAL = b""  # no scenario of this step declares an external service
+
+
+@dataclass(kw_only=True, slots=True)
+class Capture:
+    """What a life starts from: the files that survived, and the scratch of the point that opened the class."""
+
+    files: Mapping[str, bytes]
+    scratch: Mapping[str, bytes]
+
+
+@dataclass(kw_only=True, slots=True)
+class CrashClass:
+    """One class: where it was opened, and what its restored run came to (once it was run).
+
+    ``proof`` is why a point of it counts as fired: ``restored``, ``fresh-start`` or ``refused``; '' is no proof.
+    ``shared`` is the class whose second stage this one reuses, -1 if it ran its own.
+    """
+
+    key: bytes
+    opened: int
+    outcome: str
+    address: Address
+    capture: Capture | None = None
+    points: int = 0
+    verdict: Verdict = Verdict.UNKNOWN
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    violations: list[Violation] = field(default_factory=list)
+    status: str = "not-run"
+    history_hash: str = ""
+    events: int = 0
+    steps: int = 0
+    proof: str = ""
+    shared: int = -1
+
+    @property
+    def was_run(self) -> bool:
+        return bool(self.history_hash)
+
+
+class Classes:
+    """Finds the classes of each boundary of life 1 and keeps what each one starts from.
+
+    ``pairs`` interns what points belong to: a tuple of (class number, outcome), a class that two outcomes share
+    named once (nothing was pending).
+    """
+
+    def __init__(self, outcomes: Sequence[str], panel: Panel) -> None:
+        self.outcomes = tuple(outcomes)
+        self.rows: list[CrashClass] = []
+        self.pairs: list[Pair] = []
+        self._numbers: dict[bytes, int] = {}
+        self._pair_numbers: dict[Pair, int] = {}
+        self._carriers = carriers(panel)
+        self._without: dict[str, set[bytes]] = {judge.invariant: set() for judge in self._carriers}
+        self._version = -1
+        self._carried: tuple[bytes, ...] = ()
+        self._pair = 0
+
+    def at(self, disk: Disk, point: int, head: Head, since: int) -> int:
+        """The pair of the boundary numbered ``point``; opens classes that are new."""
+        carried = tuple(judge.carry() for judge in self._carriers) if self._carriers else ()
+        if disk.version == self._version and carried == self._carried and self.pairs:
+            return self._pair
+        self._version, self._carried = disk.version, carried
+        members: dict[int, str] = {}
+        for outcome in self.outcomes:
+            surviving = disk.key(outcome)
+            key = key_of(surviving, carried)
+            number = self._numbers.get(key)
+            if number is None:
+                number = self._numbers[key] = len(self.rows)
+                capture = Capture(files=disk.surviving(outcome), scratch=disk.scratch())
+                address = Address(*head, since)
+                self.rows.append(CrashClass(key=key, opened=point, outcome=outcome, address=address, capture=capture))
+            members.setdefault(number, outcome)
+            for index, judge in enumerate(self._carriers):
+                self._without[judge.invariant].add(key_of(surviving, carried[:index] + carried[index + 1 :]))
+        pair = tuple(members.items())
+        self._pair = self._pair_numbers.setdefault(pair, len(self.pairs))
+        if self._pair == len(self.pairs):
+            self.pairs.append(pair)
+        return self._pair
+
+    def carries(self) -> dict[str, int]:
+        """How many classes each judge's carry adds (RULES 7)."""
+        return {invariant: len(self.rows) - len(keys) for invariant, keys in self._without.items()}
+
+
+def carriers(panel: Panel) -> list[Judge]:
+    """The judges that carry facts of life 1 across a crash: most carry nothing and are not asked at each point."""
+    return [judge for judge in panel.judges if type(judge).carry is not Judge.carry]
+
+
+def key_of(surviving: bytes, carried: Sequence[bytes], external: bytes = NOTHING_EXTERNAL) -> bytes:
+    """The class key: 16 bytes over its parts, each with its length so that no two lists of parts look alike."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (surviving, external, *carried):
+        digest.update(len(part).to_bytes(4, "big"))
+        digest.update(part)
+    return digest.digest()

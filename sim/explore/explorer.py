@@ -1,0 +1,171 @@
+"""Life 1 with all its crash points, and one restored life for each class of them.
+
+Life 1 runs once to its end; every boundary is a point. What survives there is captured when it is new. Each class then
+starts life 2 from its capture; lives that are equal after their clean-up share the rest (RULES 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from protocol.history import Record, RestoreChosen, Restored, RunFailed
+from protocol.judging import Contract, Panel, Verdict, Violation
+from sim.explore.classes import Classes, CrashClass
+from sim.explore.lives import Budget, Life, OpenLife, Setting, life_digest, records_digest
+from sim.explore.points import Points
+from sim.explore.result import Prefix, worst
+from sim.world import World
+
+Progress = Callable[[str, int, int], None]  # (stage, done, of): stage is life-1 | classes | verify
+
+
+@dataclass(kw_only=True)
+class Rest:
+    """The second stage of a restored life, as every class that shares it sees it."""
+
+    number: int
+    digest: str
+    verdict: Verdict
+    verdicts: dict[str, Verdict]
+    violations: list[Violation]
+    crashed: dict[str, str]
+    status: str
+    events: int
+    steps: int
+    proof: str
+
+
+@dataclass(kw_only=True)
+class Effort:
+    """What the lives of a sweep cost. ``events`` are those really simulated."""
+
+    runs: int = 0
+    events: int = 0
+    core_ns: int = 0
+    judge_ns: int = 0
+    cpu_s: float = 0.0
+
+    def us_per_event(self) -> dict[str, float]:
+        """CPU microseconds an event, over all lives. ``kernel`` is what is neither the core's nor the judges'."""
+        events = max(self.events, 1)
+        split = {"core": self.core_ns / 1e3, "judges": self.judge_ns / 1e3, "all": self.cpu_s * 1e6}
+        kernel = split["all"] - split["core"] - split["judges"]
+        return {name: round(total / events, 2) for name, total in {"kernel": kernel, **split}.items()}
+
+
+class Explorer:
+    """One sweep under way."""
+
+    def __init__(self, setting: Setting, outcomes: Sequence[str], progress: Progress | None) -> None:
+        self.setting = setting
+        self.outcomes = tuple(outcomes)
+        self.progress = progress or (lambda stage, done, of: None)
+        self.points = Points()
+        self.prefix = Prefix()
+        self.classes: Classes
+        self.life_1: Life
+        self.references: Mapping[str, Any] = {}
+        self.effort = Effort()
+        self.kinds: set[str] = set()
+        self.judge_errors: dict[str, str] = {}
+        self._rests: dict[bytes, Rest] = {}
+
+    def enumerate(self) -> None:
+        """Run life 1 to its end: points, classes with their captures, and the reference."""
+        life = OpenLife(self.setting, 1, {}, {})
+        points, prefix = self.points, self.prefix
+        classes = self.classes = Classes(self.outcomes, life.panel)
+
+        def boundary(world: World, panel: Panel) -> None:
+            number = len(points)
+            head, since = world.last, world.since
+            pair = classes.at(world.disk, number, head, since)
+            points.add(head, since, pair, len(panel.violations))
+            prefix.note(panel, number)
+
+        status = life.clean(boundary)
+        if status is None:
+            status = life.rest(boundary)
+        self.life_1 = life.close(status, None)
+        self.references = self.life_1.panel.summaries()
+        self._account(self.life_1)
+        self.setting = replace(self.setting, budget=Budget.after(self.life_1))
+        self.progress("life-1", len(points), len(points))
+
+    def run_class(self, number: int) -> None:
+        """Life 2 of one class; its capture is dropped."""
+        row = self.classes.rows[number]
+        assert row.capture is not None, "a class is run once"
+        life = OpenLife(self.setting, 2, row.capture.files, row.capture.scratch)
+        row.capture = None
+        ended = life.clean()
+        if ended is not None:  # the clean-up itself failed: there is no rest to share
+            closed = life.close(ended, self.references)
+            self._account(closed)
+            rest = self._rest_of(closed, number, closed.events, closed.steps)
+            self._fill(row, closed.digest, closed.events, closed.steps, rest)
+            return
+        key = life.merge_key()
+        shared = self._rests.get(key)
+        clean_events, clean_steps = life.cut, life.clean_steps
+        if shared is None:
+            closed = life.close(life.rest(), self.references)
+            self._account(closed)
+            rest = self._rests[key] = self._rest_of(closed, number, clean_events, clean_steps)
+            clean = records_digest(closed.history[:clean_events])
+        else:
+            rest = shared
+            self.effort.events += clean_events
+            self.effort.core_ns += life.world.core_ns
+            self.effort.judge_ns += life.world.judge_ns + life.judge_ns
+            clean = life.abandon()
+            row.shared = rest.number
+        self._fill(row, life_digest(clean, rest.digest), clean_events + rest.events, clean_steps + rest.steps, rest)
+
+    def _rest_of(self, life: Life, number: int, cut: int, clean_steps: int) -> Rest:
+        self.kinds.update(type(record.event).__name__ for record in life.history)
+        self.judge_errors.update(life.panel.crashed)
+        verdicts = life.panel.verdicts()
+        return Rest(
+            number=number,
+            digest=records_digest(life.history[cut:]),
+            verdict=worst([Verdict.HELD, *verdicts.values()]),
+            verdicts=verdicts,
+            violations=life.panel.violations,
+            crashed=life.panel.crashed,
+            status=life.status.outcome,
+            events=life.events - cut,
+            steps=life.steps - clean_steps,
+            proof=proof_of(life.history, self.setting.scenario.contract),
+        )
+
+    def _fill(self, row: CrashClass, digest: str, events: int, steps: int, rest: Rest) -> None:
+        row.history_hash, row.events, row.steps = digest, events, steps
+        row.verdicts, row.violations, row.status, row.proof = rest.verdicts, rest.violations, rest.status, rest.proof
+        # A life that shows nothing broken proves something only if it really began as a restored one.
+        row.verdict = rest.verdict if rest.proof or rest.verdict is Verdict.BROKEN else Verdict.UNKNOWN
+
+    def errors(self) -> dict[str, str]:
+        """Judges that crashed, in any life, with their own error."""
+        return {**self.life_1.panel.crashed, **self.judge_errors}
+
+    def _account(self, life: Life) -> None:
+        self.effort.runs += 1
+        self.effort.events += life.events
+        self.effort.core_ns += life.core_ns
+        self.effort.judge_ns += life.judge_ns
+
+
+def proof_of(history: Sequence[Record], contract: Contract) -> str:
+    """Why this life is the restored life of a crash: what it restored, or '' if nothing shows that it did."""
+    for record in history:
+        match record.event:
+            case Restored():
+                return "restored"
+            case RestoreChosen(anchor="", sequence=0):
+                return "fresh-start"
+            case RunFailed(error=error) if error in contract.may_end:
+                return "refused"
+    return ""

@@ -1,0 +1,257 @@
+"""One life, and a plan of lives: kill life 1 here, life 2 there, and let the last one run to its end.
+
+``run_life`` runs and judges one life; ``run_plan`` chains lives over one folder as crashes would: life i + 1 starts
+from what the disk kept of life i, with the scratch of all earlier lives still lying there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter_ns
+from typing import Any
+
+from protocol.history import ProcessStarted, Record, record_bytes
+from protocol.job import Factory
+from protocol.judging import Durable, Judge, Panel, RunStatus
+from protocol.runtime import Runtime
+from scenarios.model import Scenario
+from sim.disk import Disk
+from sim.explore.points import Address, Plan, PlanItem
+from sim.world import World
+
+Judges = Sequence[type[Judge]]
+Boundary = Callable[[World, Panel], None]
+CleanUp = Callable[[Runtime], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What one life may take before running out is a verdict of the liveness judge."""
+
+    steps: int = 500_000  # of a life that nothing is known about yet
+    time_s: float = 100_000.0
+
+    @classmethod
+    def after(cls, first: Life) -> Budget:
+        """A generous multiple of life 1: a restored life does at most its work again, plus waits that time out."""
+        return cls(steps=3 * first.steps + 5_000, time_s=4 * first.now + 7_200.0)
+
+
+@dataclass(kw_only=True)
+class Life:
+    """One life that is over: what it recorded, what it left, what the judges say.
+
+    ``fired`` is None if no crash was asked for. ``address`` is the canonical one of the crash. ``digest`` is the
+    life's history hash.
+    """
+
+    number: int
+    status: RunStatus
+    fired: bool | None
+    address: Address | None
+    panel: Panel
+    history: list[Record]
+    start: Mapping[str, bytes]
+    files: Mapping[str, bytes]
+    scratch: Mapping[str, bytes]
+    key: bytes
+    steps: int
+    now: float
+    core_ns: int
+    judge_ns: int
+
+    @cached_property
+    def digest(self) -> str:
+        return history_hash(self.history)
+
+    @property
+    def events(self) -> int:
+        return len(self.history)
+
+
+def records_digest(records: Sequence[Record]) -> str:
+    """SHA-256 over the canonical bytes of ``records``."""
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(record_bytes(record))
+    return digest.hexdigest()
+
+
+def life_digest(clean_up: str, rest: str) -> str:
+    """The history hash of a life from the digests of its two stages: the second is shared by many lives, hashed once."""
+    return hashlib.sha256(f"{clean_up}/{rest}".encode()).hexdigest()
+
+
+def end_of_clean_up(records: Sequence[Record]) -> int:
+    """How many of a life's records belong to its clean-up: those before the first process started."""
+    return next((index for index, record in enumerate(records) if type(record.event) is ProcessStarted), len(records))
+
+
+def history_hash(records: Sequence[Record]) -> str:
+    """The history hash of one life, from its records alone (a saved history gives the hash that a sweep saved)."""
+    cut = end_of_clean_up(records)
+    return life_digest(records_digest(records[:cut]), records_digest(records[cut:]))
+
+
+def crash_at(world: World, address: Address) -> Callable[[], bool]:
+    """Asked at each boundary: is this the one? An earlier event of the same step names the same point."""
+    key, wanted, left = (address.process, address.kind), address.n, address.k
+    passed = False
+
+    def reached() -> bool:
+        nonlocal passed, left
+        if passed:
+            left -= 1
+        elif world.counts.get(key, 0) >= wanted:
+            passed = True
+        return passed and left == 0
+
+    return reached
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all lives of one exploration share. ``processes`` and ``clean_up`` replace the core's own (tests)."""
+
+    scenario: Scenario
+    seed: int
+    judges: Judges
+    schedule: str = "0"
+    timed: bool = False
+    processes: Mapping[str, Factory] | None = None
+    clean_up: CleanUp | None = None
+    budget: Budget = Budget()
+
+
+class OpenLife:
+    """A life under way, in its two stages: ``clean`` alone, then ``rest``; ``close`` judges and buries it."""
+
+    def __init__(self, setting: Setting, number: int, files: Mapping[str, bytes], scratch: Mapping[str, bytes]) -> None:
+        self.setting = setting
+        self.number = number
+        self.start = files
+        self.judge_ns = 0
+        self.panel = Panel(setting.judges, setting.scenario.terms)
+        before = perf_counter_ns()
+        self.panel.begin(Durable(files))
+        self.judge_ns += perf_counter_ns() - before
+        self.world = World(
+            setting.scenario,
+            setting.seed,
+            number,
+            Disk.of(dict(files), dict(scratch)),
+            panel=self.panel,
+            schedule=setting.schedule,
+            timed=setting.timed,
+            processes=setting.processes,
+            clean_up=setting.clean_up,
+        )
+        self._crash: Callable[[], bool] | None = None
+        self.cut = 0  # events of the clean-up
+        self.clean_steps = 0
+
+    def clean(self, boundary: Boundary | None = None, crash: Address | None = None) -> RunStatus | None:
+        """Stage 1. None when it is complete; else how the life ended in it. ``crash`` may lie in either stage."""
+        self._crash = crash_at(self.world, crash) if crash is not None else None
+        budget = self.setting.budget
+        status = self.world.clean(self._watch(boundary), self._crash, budget.steps, budget.time_s)
+        self.cut = self.world.events
+        self.clean_steps = self.world.steps
+        return status
+
+    def rest(self, boundary: Boundary | None = None) -> RunStatus:
+        """Stage 2, to its end, its crash or its budget."""
+        self.world.start()
+        budget = self.setting.budget
+        return self.world.run(self._watch(boundary), self._crash, budget.steps, budget.time_s)
+
+    def _watch(self, boundary: Boundary | None) -> Callable[[], None] | None:
+        if boundary is None:
+            return None
+        world, panel = self.world, self.panel
+        return lambda: boundary(world, panel)
+
+    def merge_key(self) -> bytes:
+        """After the clean-up: lives with one merge key share the rest (RULES 12)."""
+        digest = hashlib.blake2b(self.world.disk.full_key(), digest_size=16)
+        # A verdict asks whether a kind was seen, not how often: how much was cleaned up need not keep lives apart.
+        self.panel.seen = dict.fromkeys(self.panel.seen, 1)
+        digest.update(self.panel.state())
+        return digest.digest()
+
+    def close(self, status: RunStatus, references: Mapping[str, Any] | None, crash: PlanItem | None = None) -> Life:
+        """Judge the life's end (a crashed life has none: its open obligations fell with it), then bury it."""
+        world, disk = self.world, self.world.disk
+        crashed = status.outcome == "crashed"
+        outcome = crash.outcome if crash is not None and crashed else "all"
+        files = disk.surviving(outcome)
+        if not crashed:
+            before = perf_counter_ns()
+            self.panel.end(Durable(files), None, status, references)
+            self.judge_ns += perf_counter_ns() - before
+        life = Life(
+            number=self.number,
+            status=status,
+            fired=None if crash is None else crashed,
+            address=Address(*world.last, world.since) if crashed else None,
+            panel=self.panel,
+            history=world.history,
+            start=self.start,
+            files=files,
+            scratch=disk.scratch(),
+            key=disk.key(outcome),
+            steps=world.steps,
+            now=world.now,
+            core_ns=world.core_ns,
+            judge_ns=world.judge_ns + self.judge_ns,
+        )
+        world.bury()
+        return life
+
+    def abandon(self) -> str:
+        """Bury it after its clean-up, since another life's rest is known to be the same; the clean-up's digest."""
+        digest = records_digest(self.world.history)
+        self.world.bury()
+        return digest
+
+
+def run_life(
+    setting: Setting,
+    number: int,
+    files: Mapping[str, bytes],
+    scratch: Mapping[str, bytes],
+    references: Mapping[str, Any] | None,
+    *,
+    crash: PlanItem | None = None,
+    boundary: Boundary | None = None,
+) -> Life:
+    """One whole life from ``files``: to the crash, or to its end. ``references``: summaries of life 1 run to its end."""
+    life = OpenLife(setting, number, files, scratch)
+    address = crash.address if crash is not None else None
+    status = life.clean(boundary, address)
+    if status is None:
+        status = life.rest(boundary)
+    return life.close(status, references, crash)
+
+
+def run_plan(setting: Setting, plan: Plan, references: Mapping[str, Any] | None = None) -> list[Life]:
+    """Life i ends as ``plan[i]`` says; the life after the last item runs to its end.
+
+    Stops early when an address does not fire: the last life then has ``fired`` False and nothing may be concluded.
+    Without ``references``, life 1 is first run to its end to get them.
+    """
+    if references is None and plan:
+        references = run_life(setting, 1, {}, {}, None).panel.summaries()
+    lives: list[Life] = []
+    files: Mapping[str, bytes] = {}
+    scratch: Mapping[str, bytes] = {}
+    for number, crash in enumerate((*plan, None), start=1):
+        life = run_life(setting, number, files, scratch, references if plan else None, crash=crash)
+        lives.append(life)
+        if life.fired is False:
+            break
+        files, scratch = life.files, life.scratch
+    return lives

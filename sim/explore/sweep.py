@@ -1,0 +1,151 @@
+"""Sweep a scenario: every crash point of life 1, enumerated, run by class, judged, and the sharing verified."""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+import time
+from collections.abc import Mapping, Sequence
+
+from protocol.job import Factory
+from protocol.judging import Verdict
+from scenarios.model import Scenario
+from sim.explore.explorer import Explorer, Progress
+from sim.explore.lives import CleanUp, Judges, Setting
+from sim.explore.result import SweepResult, Verified, class_row, failures, judge_rows, tally
+from sim.explore.verify import verify_classes_afresh, verify_merged_points
+
+OUTCOMES = ("none", "all")
+
+
+def sweep(
+    scenario: Scenario,
+    seed: int,
+    judges: Judges,
+    *,
+    points: int | None = None,
+    outcomes: Sequence[str] = OUTCOMES,
+    schedule: str = "0",
+    progress: Progress | None = None,
+    timed: bool = True,
+    verify: bool = True,
+    fail_fast: bool = False,
+    budget_s: float | None = None,
+    shard: tuple[int, int] | None = None,
+    processes: Mapping[str, Factory] | None = None,
+    clean_up: CleanUp | None = None,
+) -> SweepResult:
+    """Judge every crash point of life 1 (or ``points`` of them, spread over the protocol steps).
+
+    ``outcomes`` are the disk outcomes each point is judged under. ``fail_fast`` stops at the first broken class,
+    ``budget_s`` (wall seconds) before the next class once they are over; ``shard`` (i, n) runs every n-th class from the
+    i-th (0-based). What was not run is ``not_covered``. ``processes`` and ``clean_up`` replace the core's own (tests).
+    """
+    started = time.perf_counter()
+    cpu = time.process_time()
+    setting = Setting(
+        scenario=scenario,
+        seed=seed,
+        judges=tuple(judges),
+        schedule=schedule,
+        timed=timed,
+        processes=processes,
+        clean_up=clean_up,
+    )
+    explorer = Explorer(setting, outcomes, progress)
+    explorer.enumerate()
+    every = range(len(explorer.points))
+    drawn = every if points is None else explorer.points.stratified(points, every, f"{seed}/points")
+    wanted = sorted({number for point in drawn for number, _ in explorer.classes.pairs[explorer.points.pair[point]]})
+    if shard is not None:
+        wanted = wanted[shard[0] :: shard[1]]
+    _drop_captures(explorer, wanted)
+    for done, number in enumerate(wanted, start=1):
+        explorer.run_class(number)
+        explorer.progress("classes", done, len(wanted))
+        if fail_fast and explorer.classes.rows[number].verdict is Verdict.BROKEN:
+            break
+        if budget_s is not None and time.perf_counter() - started > budget_s:
+            break
+    explorer.effort.cpu_s = time.process_time() - cpu
+    rows = explorer.classes.rows
+    judged = [p for p in drawn if all(rows[number].was_run for number, _ in explorer.classes.pairs[explorer.points.pair[p]])]
+    verified = Verified()
+    if verify:
+        cpu = time.process_time()
+        verify_merged_points(explorer.setting, explorer.points, judged, explorer.classes, explorer.references, verified)
+        explorer.progress("verify", 1, 2)
+        verify_classes_afresh(explorer.setting, explorer.life_1.digest, explorer.classes, verified)
+        explorer.progress("verify", 2, 2)
+        verified.cpu_s = time.process_time() - cpu
+    return _result(explorer, judged, verified, time.perf_counter() - started)
+
+
+def _drop_captures(explorer: Explorer, wanted: Sequence[int]) -> None:
+    kept = set(wanted)
+    for number, row in enumerate(explorer.classes.rows):
+        if number not in kept:
+            row.capture = None
+
+
+def _result(explorer: Explorer, judged: Sequence[int], verified: Verified, wall_s: float) -> SweepResult:
+    points, classes, life_1, effort = explorer.points, explorer.classes, explorer.life_1, explorer.effort
+    scenario, seed = explorer.setting.scenario, explorer.setting.seed
+    counted = tally(points, judged, classes, explorer.prefix, life_1.panel)
+    by_judge = judge_rows(scenario, explorer.setting.judges, counted.judges, life_1.panel.verdicts())
+    broken = failures(points, judged, classes, counted.first, life_1.panel)
+    ran = [row for row in classes.rows if row.was_run]
+    verdicts = {name: counted.points[Verdict[name.upper()]] for name in ("held", "broken", "unknown")}
+    messages = [f"harness: {text}" for text in verified.disagreements]
+    messages += [f"judge {name} crashed: {text}" for name, text in sorted(explorer.errors().items())]
+    unfired = len(judged) - counted.fired
+    if unfired:
+        messages.append(f"{unfired} points without proof that their crash was followed by a restore")
+    if not judged:
+        messages.append("no point was judged")
+    not_reached = [row["invariant"] for row in by_judge if row["verdict"] == Verdict.UNKNOWN.value]
+    if not_reached:
+        messages.append(f"reached nowhere or crashed: {', '.join(not_reached)}")
+    if verified.disagreements:
+        verdict = Verdict.UNKNOWN  # what the harness says cannot be trusted either way
+    elif broken:
+        verdict = Verdict.BROKEN
+    else:
+        verdict = Verdict.UNKNOWN if messages or verdicts["unknown"] else Verdict.HELD
+    history = hashlib.sha256(bytes.fromhex(life_1.digest))
+    for row in ran:
+        history.update(row.key)
+        history.update(bytes.fromhex(row.history_hash))
+    cpu_s = max(effort.cpu_s, 1e-9)
+    return SweepResult(
+        scenario=scenario.name,
+        level=scenario.job.target_level,
+        seeds=(seed, seed + 1),
+        schedule=explorer.setting.schedule,
+        events=life_1.events,
+        steps=life_1.steps,
+        crash_points=len(points),
+        classes=len(ran),
+        runs=effort.runs,
+        outcomes=counted.outcomes,
+        judged=len(judged),
+        fired=counted.fired,
+        not_covered=len(points) - len(judged),
+        us_per_event=effort.us_per_event(),
+        verdict=verdict,
+        judges=by_judge,
+        verdicts=verdicts,
+        violations=broken,
+        points_per_cpu_s=round(len(judged) / cpu_s, 1),
+        distinct_runs_per_cpu_s=round(effort.runs / cpu_s, 1),
+        cpu_s=round(effort.cpu_s, 3),
+        wall_s=round(wall_s, 3),
+        peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        history_hash=history.hexdigest(),
+        rows=[class_row(row) for row in ran],
+        carries=classes.carries(),
+        verified=verified,
+        messages=messages,
+        kinds_seen=tuple(sorted(explorer.kinds)),
+        life_1=life_1,
+    )

@@ -1,0 +1,118 @@
+"""Proof that sharing is sound: merged points run again on their own, and classes run again in a fresh process.
+
+A merged point is re-run the slow way: life 1 from its very start, truly killed at the point's address, and a life 2 of
+its own from what that disk kept. It must meet the same class key, the same history hash and the same verdicts as the
+run it shared. A disagreement is a failure of the harness, never of the core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from protocol.judging import Panel
+from sim.explore.classes import Classes, CrashClass, carriers, key_of
+from sim.explore.lives import Life, Setting, run_life
+from sim.explore.points import Plan, PlanItem, Points, rank
+from sim.explore.result import Verified
+
+MERGED_POINTS_PER_RERUN = 100
+FRESH_CLASSES = 4
+
+
+def carried_by(panel: Panel) -> tuple[bytes, ...]:
+    """What the judges carry across a crash, as it enters the class key."""
+    return tuple(judge.carry() for judge in carriers(panel))
+
+
+def crash_and_restore(setting: Setting, plan: Plan, references: Mapping[str, Any] | None) -> tuple[Life, Life | None]:
+    """Life 1 killed as ``plan[0]`` says, and a life 2 of its own; no life 2 if the address did not fire."""
+    (item,) = plan
+    first = run_life(setting, 1, {}, {}, None, crash=item)
+    if not first.fired:
+        return first, None
+    return first, run_life(setting, 2, first.files, first.scratch, references)
+
+
+def differences(row: CrashClass, violations: int, item: PlanItem, first: Life, second: Life | None) -> list[str]:
+    """How a re-run differs from the class that the point was merged into (empty: it agrees)."""
+    if second is None:
+        return [f"the address did not fire ({first.status.outcome})"]
+    out: list[str] = []
+    if first.address != item.address:
+        out.append(f"the crash came {first.address.words() if first.address else 'nowhere'}")
+    if key_of(first.key, carried_by(first.panel)) != row.key:
+        out.append("another class key")
+    if len(first.panel.violations) != violations:
+        out.append(f"life 1 showed {len(first.panel.violations)} violations, not {violations}")
+    if second.digest != row.history_hash:
+        out.append("another history hash of life 2")
+    if second.panel.verdicts() != row.verdicts:
+        out.append("other verdicts")
+    return out
+
+
+def verify_merged_points(
+    setting: Setting, points: Points, judged: Sequence[int], classes: Classes, references: Mapping[str, Any], out: Verified
+) -> None:
+    """Re-run about one merged point in 100, spread over the protocol steps, under one of its outcomes each."""
+    stream = f"{setting.seed}/verify"
+    opened = {row.opened for row in classes.rows}
+    merged = [point for point in judged if point not in opened]
+    for point in points.stratified(-(-len(merged) // MERGED_POINTS_PER_RERUN), merged, stream):
+        pair = classes.pairs[points.pair[point]]
+        number, outcome = pair[rank(stream, point)[0] % len(pair)]
+        item = PlanItem.at(points.address(point), outcome)
+        first, second = crash_and_restore(setting, (item,), references)
+        wrong = differences(classes.rows[number], points.violations[point], item, first, second)
+        out.reruns += 1
+        out.agreed += not wrong
+        out.disagreements.extend(f"re-run of the point {item.words()}: {text}" for text in wrong)
+
+
+def verify_classes_afresh(setting: Setting, life_1_digest: str, classes: Classes, out: Verified) -> None:
+    """Run a sample of classes in one fresh process with another ``PYTHONHASHSEED``: the same hashes must come out."""
+    rows = [row for row in classes.rows if row.was_run]
+    order = sorted(range(len(rows)), key=lambda index: rank(f"{setting.seed}/fresh", index))
+    sample = [rows[index] for index in sorted(order[:FRESH_CLASSES])]
+    out.fresh_process["classes"] = len(sample)
+    try:
+        found = run_afresh(setting, [PlanItem.at(row.address, row.outcome) for row in sample])
+    except FreshProcessFailed as error:
+        out.disagreements.append(f"fresh process: {error}")
+        return
+    if found["life_1"] != life_1_digest:
+        out.disagreements.append("fresh process: another history hash of life 1")
+    for row, digest in zip(sample, found["classes"], strict=True):
+        out.fresh_process["agreed"] += digest == row.history_hash
+        if digest != row.history_hash:
+            item = PlanItem.at(row.address, row.outcome)
+            out.disagreements.append(f"fresh process: another history hash of life 2, {item.words()}")
+
+
+class FreshProcessFailed(Exception):
+    """The fresh process gave no answer; one string."""
+
+
+def run_afresh(setting: Setting, items: Sequence[PlanItem]) -> dict[str, Any]:
+    """Hand ``items`` to ``python -m sim.explore.fresh``: ``{life_1: hash, classes: [hash or '' each]}``."""
+    environment = dict(os.environ)
+    environment["PYTHONHASHSEED"] = "1" if environment.get("PYTHONHASHSEED") != "1" else "2"
+    environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    done = subprocess.run(
+        [sys.executable, "-m", "sim.explore.fresh"],
+        input=pickle.dumps((setting, tuple(items))),
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise FreshProcessFailed(f"exit {done.returncode}: {' '.join(last)}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

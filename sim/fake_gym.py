@@ -1,0 +1,213 @@
+"""A fake workplace: small tables, and tools whose effects show when one is lost, doubled or wrong.
+
+It knows six domains and reads a tool's name as ``<domain>_<verb>_<noun>``. Verbs that add append a record under
+the next id, so that a call made twice makes two; verbs that change or remove need the record's id; the others
+only read. An unknown tool and malformed arguments get an error reply, as a service would give one.
+
+The state of an episode is plain JSON: ``{"ordinal", "tables": {domain: {id: {field: text}}}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from protocol.messages import PromptTask, ToolCall
+from protocol.runtime import Runtime
+from sim.fake_engine import keyed
+
+DOMAINS = ("calendar", "email", "project_management", "customer_relationship_manager", "company_directory", "analytics")
+ADDING = ("create", "add", "send", "reply", "forward")
+ANSWERING = ("reply", "forward")  # they add a record that refers to an existing one
+CHANGING = ("update",)
+REMOVING = ("delete",)
+READING = ("search", "get", "find", "total", "engaged", "traffic")
+VOCABULARY = 50_000
+PROMPT_TOKENS_MAX = 96
+REPLY_TOKENS_MAX = 24
+SEEDED = 3  # records of each domain before the ground truth's are added
+NAMES = ("amir", "beate", "carlos", "dmitri", "elena", "fatima", "goran", "hana")
+
+Tables = dict[str, dict[str, dict[str, str]]]
+
+
+class WorkplaceProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """``unsavable``: a tool call in so many cannot be saved (0: none), or exactly these (ordinal, generation, turn)."""
+
+    unsavable: int | tuple[tuple[int, int, int], ...] = 24
+    tool_min_s: float = 0.01
+    tool_max_s: float = 0.06
+
+    @classmethod
+    def of(cls, knobs: WorkplaceProfile | Mapping[str, Any] | None) -> WorkplaceProfile:
+        """From a scenario's profile, whose other knobs are for others. Raises ``msgspec.ValidationError``."""
+        return knobs if isinstance(knobs, WorkplaceProfile) else msgspec.convert(dict(knobs or {}), cls)
+
+
+def word_tokens(text: str, tokens_max: int) -> tuple[int, ...]:
+    """One token a word, at least one."""
+    return tuple(zlib.crc32(word.encode()) % VOCABULARY for word in text.split()[:tokens_max]) or (0,)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Domain and verb of a tool, '' for what is unknown."""
+    for domain in DOMAINS:
+        if name.startswith(f"{domain}_"):
+            return domain, name[len(domain) + 1 :].partition("_")[0]
+    return "", ""
+
+
+def read_arguments(text: str) -> dict[str, str] | None:
+    """A call's arguments as text fields; None if they are not a JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    return {name: value if isinstance(value, str) else json.dumps(value, sort_keys=True) for name, value in found.items()}
+
+
+def record_id(arguments: Mapping[str, str]) -> str:
+    return next((value for name, value in arguments.items() if name.endswith("_id")), "")
+
+
+def next_id(table: Mapping[str, object]) -> str:
+    return f"{max((int(key) for key in table if key.isdigit()), default=0) + 1:08d}"
+
+
+def apply_call(tables: Tables, call: ToolCall) -> str:
+    """Run one tool on ``tables``, in place; returns its reply's text."""
+    domain, verb = split_name(call.name)
+    arguments = read_arguments(call.arguments)
+    if not domain:
+        return f"error: there is no tool {call.name}"
+    if arguments is None:
+        return f"error: the arguments of {call.name} are not a JSON object"
+    table = tables.setdefault(domain, {})
+    identifier = record_id(arguments)
+    if verb in READING:
+        found = [key for key in table if not identifier or key == identifier]
+        return f"found {len(found)} records of {domain}: {' '.join(found[:5])}"
+    if verb in (*ANSWERING, *CHANGING, *REMOVING) and identifier not in table:
+        return f"error: {domain} has no record {identifier or 'without an id'}"
+    if verb in ADDING:
+        key = next_id(table)
+        table[key] = {**arguments, "made_by": verb}
+        return f"{verb}: made {key} in {domain}"
+    if verb in CHANGING:
+        if "field" not in arguments or "new_value" not in arguments:
+            return f"error: {call.name} needs field and new_value"
+        table[identifier][arguments["field"]] = arguments["new_value"]
+        return f"changed {arguments['field']} of {identifier} in {domain}"
+    if verb in REMOVING:
+        del table[identifier]
+        return f"removed {identifier} from {domain}"
+    return f"error: {domain} cannot {verb}"
+
+
+def seed_tables(task: PromptTask, ordinal: int) -> Tables:
+    """A few records of each domain, and every record that the ground truth refers to."""
+    tables: Tables = {}
+    for place, domain in enumerate(DOMAINS):
+        table: dict[str, dict[str, str]] = {}
+        for index in range(SEEDED):
+            draw = keyed(ordinal, place, index)
+            table[f"{index * 7 + draw % 7 + 1:08d}"] = {"owner": NAMES[draw % len(NAMES)], "title": f"{domain} {draw % 1000}"}
+        tables[domain] = table
+    for call in task.ground_truth:
+        domain, _ = split_name(call.name)
+        identifier = record_id(read_arguments(call.arguments) or {})
+        if domain and identifier:
+            tables[domain].setdefault(identifier, {"owner": NAMES[ordinal % len(NAMES)], "title": f"{domain} {identifier}"})
+    return tables
+
+
+def effects(before: Tables, after: Tables) -> Counter[tuple[str, ...]]:
+    """What changed, by content: added records (whatever their id is), removed ids, changed fields."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for domain in DOMAINS:
+        old, new = before.get(domain, {}), after.get(domain, {})
+        for key, record in new.items():
+            if key not in old:
+                found["added", domain, json.dumps(record, sort_keys=True)] += 1
+            elif record != old[key]:
+                for field, value in record.items():
+                    if old[key].get(field) != value:
+                        found["changed", domain, key, field, value] += 1
+        for key in old:
+            if key not in new:
+                found["removed", domain, key] += 1
+    return found
+
+
+class FakeWorkplace:
+    """Implements ``protocol.job.Environment``."""
+
+    def __init__(self, rt: Runtime, profile: WorkplaceProfile | Mapping[str, Any] | None = None) -> None:
+        self.rt = rt
+        self.profile = WorkplaceProfile.of(profile)
+
+    def prompt_tokens(self, task: PromptTask) -> tuple[int, ...]:
+        return word_tokens(task.prompt, PROMPT_TOKENS_MAX)
+
+    def seed(self, task: PromptTask, ordinal: int) -> dict[str, Any]:
+        return {"ordinal": ordinal, "tables": seed_tables(task, ordinal)}
+
+    def decide(self, task: PromptTask, ordinal: int, generation: int, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
+        """In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end."""
+        truth = task.ground_truth
+        choice = sum(tokens) % 16
+        if turn < len(truth):
+            if choice < 11:
+                return truth[turn]
+            if choice < 13:
+                return varied(truth[turn], choice)
+            if choice == 13:
+                return search(truth[turn])
+            return truth[max(turn - 1, 0)] if choice == 14 else None
+        if choice < 13 or not truth:
+            return None
+        return {13: search(truth[-1]), 14: truth[-1], 15: varied(truth[-1], choice)}[choice]
+
+    async def run_tool(self, state: dict[str, Any], call: ToolCall, key: str) -> tuple[int, ...]:
+        profile = self.profile
+        spread = profile.tool_max_s - profile.tool_min_s
+        await self.rt.sleep(profile.tool_min_s + spread * self.rt.random("tool", key).random())
+        return word_tokens(apply_call(state["tables"], call), REPLY_TOKENS_MAX)
+
+    def reward(self, task: PromptTask, state: dict[str, Any]) -> float:
+        """Share of the expected effects that are there exactly as often as expected, less each one nobody asked for."""
+        before = seed_tables(task, state["ordinal"])
+        solved = seed_tables(task, state["ordinal"])
+        for call in task.ground_truth:
+            apply_call(solved, call)
+        expected, found = effects(before, solved), effects(before, state["tables"])
+        exact = sum(1 for effect, count in expected.items() if found[effect] == count)
+        unexpected = sum((found - expected).values())
+        return min(1.0, max(0.0, (exact - unexpected) / len(expected))) if expected else float(unexpected == 0)
+
+    def can_be_saved(self, ordinal: int, generation: int, turn: int) -> bool:
+        unsavable = self.profile.unsavable
+        if isinstance(unsavable, int):
+            return unsavable == 0 or keyed(ordinal, generation, turn) % unsavable != 0
+        return (ordinal, generation, turn) not in unsavable
+
+
+def varied(call: ToolCall, choice: int) -> ToolCall:
+    """The same call with its last argument changed: plausible and wrong."""
+    arguments = read_arguments(call.arguments) or {}
+    if arguments:
+        last = list(arguments)[-1]
+        arguments[last] = f"{arguments[last]}{choice}"
+    return ToolCall(call.name, json.dumps(arguments))
+
+
+def search(call: ToolCall) -> ToolCall:
+    domain, _ = split_name(call.name)
+    return ToolCall(f"{domain or 'company_directory'}_search_records", "{}")

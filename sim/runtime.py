@@ -1,0 +1,87 @@
+"""``protocol.runtime.Runtime`` of one simulated process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from protocol.history import Event
+from protocol.runtime import Fenced, Files, Handler
+from sim.disk import Disk
+from sim.files import SimFiles
+from sim.kernel import AllOf, Kernel, Task
+from sim.network import Network, SimCall, SimStream
+from sim.streams import SeededStream
+from sim.waits import FirstOf, Handoff, Lock, Loop, Queue, Signal, Sleep
+
+T = TypeVar("T")
+
+
+class SimRuntime:
+    """One process's view of one stage of a life. Once the stage is buried, whatever waits or starts raises Fenced."""
+
+    def __init__(
+        self, me: str, life: int, seed: int, kernel: Kernel, network: Network, disk: Disk, record: Callable[[Event], None]
+    ) -> None:
+        self.me = me
+        self.life = life
+        self.record = record
+        self.files: Files = SimFiles(kernel, disk, SeededStream(seed, "files", me, life), record)
+        self.now = kernel.clock
+        self._seed = seed
+        self._kernel = kernel
+        self._network = network
+        self._streams: dict[tuple[str, str], SeededStream] = {}
+        self._loops: dict[str, Loop] = {}
+
+    def task(self) -> Task:
+        task = self._kernel.current
+        assert task is not None, "rt.task() outside a task"
+        return task
+
+    def sleep(self, seconds: float) -> Sleep:
+        return Sleep(self._kernel, seconds)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Task:
+        return self._kernel.spawn(coroutine, name, self.me)
+
+    def signal(self) -> Signal:
+        return Signal(self._kernel)
+
+    def lock(self) -> Lock:
+        return Lock(self._kernel)
+
+    def queue(self) -> Queue:
+        return Queue(self._kernel)
+
+    def first_of(self, *waits: Awaitable[Any], timeout_s: float | None = None) -> FirstOf:
+        return FirstOf(self._kernel, waits, timeout_s)
+
+    def all_of(self, tasks: Sequence[Any]) -> AllOf:
+        return AllOf(self._kernel, list(tasks))
+
+    def call(self, peer: str, message: Any) -> SimCall:
+        return self._network.call(self.me, peer, message)
+
+    def stream(self, peer: str, message: Any) -> SimStream:
+        if self._kernel.fenced:
+            raise Fenced
+        return self._network.stream(self.me, peer, message)
+
+    def serve(self, handlers: Mapping[type, Handler]) -> None:
+        self._network.serve(self.me, handlers)
+
+    def on_loop(self, name: str, function: Callable[[Sequence[Any]], T], items: Sequence[Any]) -> Awaitable[T]:
+        loop = self._loops.get(name)
+        if loop is None:
+            stream = SeededStream(self._seed, "loop", f"{self.me}/{name}", self.life)
+            loop = self._loops[name] = Loop(self._kernel, name, stream)
+        return cast("Awaitable[T]", Handoff(loop, function, items))
+
+    def random(self, purpose: str, entity: str) -> SeededStream:
+        """This process's stream of that name; asked for again, it goes on where it stands."""
+        key = (purpose, entity)
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = SeededStream(self._seed, purpose, entity, self.life)
+        return stream

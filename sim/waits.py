@@ -1,0 +1,302 @@
+"""What tasks of one process wait for: time, each other, signals, queues, locks and named loops."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sim.kernel import IDLE, OVER, PENDING, Kernel, Landing, Task, Wait
+from sim.streams import SeededStream
+
+LOOP_HOLD_S = (0.0001, 0.0003)  # how long one handoff holds a named loop
+
+
+class Sleep(Wait):
+    __slots__ = ("landing", "seconds")
+
+    def __init__(self, kernel: Kernel, seconds: float) -> None:
+        super().__init__(kernel)
+        self.seconds = seconds if seconds > 0.0 else 0.0
+        self.landing: Landing | None = None
+
+    def begin(self) -> None:
+        self.landing = self.kernel.at(self.seconds, self._pop)
+
+    def _pop(self, landing: object) -> None:
+        self.settle(direct=True)
+
+    def detach(self) -> None:
+        if self.landing is not None and self.landing.callbacks is not None:
+            self.landing.callbacks.clear()
+
+    def describe(self) -> str:
+        return f"a sleep of {self.seconds:g} s"
+
+
+class FirstOf(Wait):
+    """Index of the first wait that is over (the lowest, if several are at once), None at the time-out."""
+
+    __slots__ = ("waits", "timer", "winner")
+
+    def __init__(self, kernel: Kernel, waits: Sequence[Any], timeout_s: float | None) -> None:
+        super().__init__(kernel)
+        for wait in waits:
+            if not isinstance(wait, Wait):
+                raise TypeError(f"first_of takes waits of the runtime (a call, a join, a sleep, ...), not {wait!r}")
+        self.waits: Sequence[Wait] = waits
+        self.timer = None if timeout_s is None else Sleep(kernel, timeout_s)
+        self.winner: Wait | None = None
+
+    def begin(self) -> None:
+        for index, wait in enumerate(self.waits):
+            if wait.hold(self):
+                for held in self.waits[:index]:
+                    held.lose()
+                self.winner, self.value, self.state = wait, index, OVER
+                return
+        if self.timer is not None:
+            self.timer.hold(self)
+
+    def wake(self, wait: Wait, direct: bool) -> None:
+        index = None
+        for place, other in enumerate(self.waits):
+            if other is wait:
+                index = place
+            else:
+                other.lose()
+        if self.timer is not None and self.timer is not wait:
+            self.timer.withdraw()
+        self.winner = wait
+        self.settle(index, None, direct)
+
+    def detach(self) -> None:
+        for wait in self.waits:
+            wait.withdraw()
+        if self.timer is not None:
+            self.timer.withdraw()
+
+    def give_back(self) -> None:
+        if self.winner is not None:
+            self.winner.withdraw()
+
+    def describe(self) -> str:
+        inner = [wait.describe() for wait in self.waits]
+        if self.timer is not None:
+            inner.append(self.timer.describe())
+        return "the first of (" + "; ".join(inner) + ")"
+
+
+class Signal:
+    """Wakes whoever waits now."""
+
+    __slots__ = ("kernel", "waits")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.waits: list[SignalWait] = []
+
+    def wait(self) -> SignalWait:
+        return SignalWait(self)
+
+    def set(self) -> None:
+        if self.waits and not self.kernel.fenced:
+            waits, self.waits = self.waits, []
+            for wait in waits:
+                wait.settle()
+
+
+class SignalWait(Wait):
+    __slots__ = ("signal",)
+
+    def __init__(self, signal: Signal) -> None:
+        super().__init__(signal.kernel)
+        self.signal = signal
+
+    def begin(self) -> None:
+        self.signal.waits.append(self)
+
+    def detach(self) -> None:
+        self.signal.waits.remove(self)
+
+    def describe(self) -> str:
+        return "a signal"
+
+
+class Queue:
+    """Unbounded FIFO. An item goes to the getter that waits longest; a getter that is cancelled after that puts it
+    back in its place, or passes it to the next."""
+
+    __slots__ = ("getters", "items", "kernel", "put_count")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.items: deque[tuple[int, Any]] = deque()  # (order of arrival, item)
+        self.getters: deque[Get] = deque()
+        self.put_count = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def put(self, item: Any) -> None:
+        if self.kernel.fenced:
+            return
+        self.put_count += 1
+        if self.getters:
+            self.getters.popleft().take(self.put_count, item)
+        else:
+            self.items.append((self.put_count, item))
+
+    def get(self) -> Get:
+        return Get(self)
+
+    def put_back(self, number: int, item: Any) -> None:
+        if self.getters:
+            self.getters.popleft().take(number, item)
+            return
+        place = 0
+        while place < len(self.items) and self.items[place][0] < number:
+            place += 1
+        self.items.insert(place, (number, item))
+
+
+class Get(Wait):
+    __slots__ = ("number", "queue")
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(queue.kernel)
+        self.queue = queue
+        self.number = 0
+
+    def begin(self) -> None:
+        if self.queue.items:
+            self.number, self.value = self.queue.items.popleft()
+            self.state = OVER
+        else:
+            self.queue.getters.append(self)
+
+    def take(self, number: int, item: Any) -> None:
+        self.number = number
+        self.settle(item)
+
+    def detach(self) -> None:
+        self.queue.getters.remove(self)
+
+    def give_back(self) -> None:
+        self.state = IDLE
+        self.queue.put_back(self.number, self.value)
+
+    def describe(self) -> str:
+        return "an item of a queue"
+
+
+class Lock:
+    """Mutual exclusion, first come first served: a release hands it to the next in line."""
+
+    __slots__ = ("held", "kernel", "line")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.held = False
+        self.line: deque[Acquire] = deque()
+
+    async def __aenter__(self) -> Lock:
+        await Acquire(self)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if not self.kernel.fenced:
+            self.release()
+
+    def release(self) -> None:
+        if self.line:
+            self.line.popleft().settle()
+        else:
+            self.held = False
+
+
+class Acquire(Wait):
+    __slots__ = ("lock",)
+
+    def __init__(self, lock: Lock) -> None:
+        super().__init__(lock.kernel)
+        self.lock = lock
+
+    def begin(self) -> None:
+        if self.lock.held:
+            self.lock.line.append(self)
+        else:
+            self.lock.held = True
+            self.state = OVER
+
+    def detach(self) -> None:
+        self.lock.line.remove(self)
+
+    def give_back(self) -> None:
+        self.state = IDLE
+        self.lock.release()
+
+    def describe(self) -> str:
+        return "a lock"
+
+
+class Loop:
+    """A named loop of one process: one handoff at a time, in order; each holds it for a seeded time."""
+
+    __slots__ = ("busy", "kernel", "line", "name", "stream")
+
+    def __init__(self, kernel: Kernel, name: str, stream: SeededStream) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.stream = stream
+        self.busy = False
+        self.line: deque[Handoff] = deque()
+
+    def hold(self, handoff: Handoff) -> None:
+        self.busy = True
+        low, high = LOOP_HOLD_S
+        self.kernel.at(low + (high - low) * self.stream.random(), handoff.land)
+
+    def free(self) -> None:
+        self.busy = False
+        if self.line:
+            self.hold(self.line.popleft())
+
+
+class Handoff(Wait):
+    """One function on its way through a loop; it runs at the landing, even if its caller has left by then."""
+
+    __slots__ = ("function", "items", "loop", "task")
+
+    def __init__(self, loop: Loop, function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
+        super().__init__(loop.kernel)
+        self.loop = loop
+        self.function = function
+        self.items = items
+        self.task: Task | None = None
+
+    def begin(self) -> None:
+        self.task = self.kernel.current
+        if self.loop.busy:
+            self.loop.line.append(self)
+        else:
+            self.loop.hold(self)
+
+    def land(self, landing: object) -> None:
+        value, error = None, None
+        self.kernel.current = self.task
+        try:
+            value = self.function(self.items)
+        except Exception as raised:
+            error = raised
+        self.kernel.current = None
+        self.loop.free()
+        if self.state == PENDING:
+            self.settle(value, error)
+
+    def detach(self) -> None:
+        if self in self.loop.line:
+            self.loop.line.remove(self)
+
+    def describe(self) -> str:
+        return f"loop {self.loop.name!r}"

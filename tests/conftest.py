@@ -1,0 +1,1 @@
+"""Makes this folder importable: what several kinds of tests build their data with lies here."""

@@ -1,0 +1,141 @@
+"""A Gym instance with its worker and data plane in a simulated world; the test's script is the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from protocol.config import Job
+from protocol.gym.instance import GymInstance
+from protocol.history import Event
+from protocol.messages import Commit, Forget, Prepare, PromptTask, Renew, Restore, Resume, Retire, Row, RunRows, ToolCall
+from protocol.runtime import END
+from protocol.worker.worker import GenerationWorker
+from sim.disk import Disk
+from sim.fake_data_plane import FakeDataPlane
+from sim.fake_engine import FakeEngine
+from sim.fake_gym import FakeWorkplace
+from sim.world import PARTICIPANTS, World
+from tests.unit.toy import toy_world
+
+E = TypeVar("E", bound=Event)
+JOB = Job(generation_workers=1, max_turns=4)
+FOLDER = "bootstrap/rollout_snapshots/tmp_snapshot_000001"
+ALL_SAVABLE: dict[str, Any] = {"unsavable": 0}
+NONE_SAVABLE: dict[str, Any] = {"unsavable": 1, "tool_min_s": 2.0, "tool_max_s": 2.0}
+
+
+def task(*calls: ToolCall) -> PromptTask:
+    truth = calls or tuple(ToolCall("calendar_create_event", f'{{"event_name": "review {index}"}}') for index in range(3))
+    return PromptTask("t0", "workplace", "Set up three reviews with Carlos", ("calendar_create_event",), truth)
+
+
+def row(generation: int = 0, attempt: int = 0, continued: bool = False, replaced: int = 0, ordinal: int = 5) -> Row:
+    sample = f"e0p{ordinal}i1_g{generation}"
+    return Row(sample, generation, f"{sample}r{replaced}", attempt, continued)
+
+
+def key(generation: int = 0, attempt: int = 0, replaced: int = 0, ordinal: int = 5) -> str:
+    return f"e0p{ordinal}i1_g{generation}r{replaced}-a{attempt}"
+
+
+def rows(*given: Row, ordinal: int = 5) -> RunRows:
+    return RunRows(f"e0p{ordinal}i1", ordinal, 0, task(), given or tuple(row(generation, ordinal=ordinal) for generation in range(4)))
+
+
+def prepare(checkpoint: str = "k1", timeout_s: float = 5.0) -> Prepare:
+    return Prepare(checkpoint, timeout_s, 1.0)
+
+
+def renew(checkpoint: str = "k1", timeout_s: float = 5.0) -> Renew:
+    return Renew(checkpoint, timeout_s, 1.0)
+
+
+def commit(*scope: str, checkpoint: str = "k1", folder: str = FOLDER) -> Commit:
+    return Commit(checkpoint, 5.0, 1.0, folder, scope)
+
+
+def resume(checkpoint: str = "k1") -> Resume:
+    return Resume(checkpoint, 5.0, 1.0)
+
+
+def restore(*episodes: str, participants: tuple[str, ...] = PARTICIPANTS, folder: str = FOLDER) -> Restore:
+    return Restore("k1", 5.0, 1.0, folder, episodes, participants)
+
+
+def retire(*keys: str) -> Retire:
+    return Retire("", 5.0, 1.0, keys)
+
+
+def forget(*rollouts: str) -> Forget:
+    return Forget("", 5.0, 1.0, rollouts)
+
+
+async def collect(stream: Any) -> list[Any]:
+    """Every item until the stream ends."""
+    items: list[Any] = []
+    while (item := await stream.next()) is not END:
+        items.append(item)
+    return items
+
+
+async def until(rt: Any, world: World, kind: type[Event], count: int = 1) -> None:
+    """Look every millisecond until that many events of this kind are recorded."""
+    while len(events(world, kind)) < count:
+        await rt.sleep(0.001)
+
+
+def events(world: World, kind: type[E]) -> list[E]:
+    return [record.event for record in world.history if isinstance(record.event, kind)]
+
+
+Script = Callable[[Any, World], Coroutine[Any, Any, None]]
+
+
+class Bench:
+    """``run`` plays the script as the controller, to its end. ``gym`` is the instance of that life."""
+
+    def __init__(
+        self,
+        profile: Mapping[str, Any] = ALL_SAVABLE,
+        *,
+        job: Job = JOB,
+        participants: tuple[str, ...] = PARTICIPANTS,
+        disk: Disk | None = None,
+        life: int = 1,
+        seed: int = 0,
+        data_plane: Callable[[Any], Any] = FakeDataPlane,
+    ) -> None:
+        self.profile = profile
+        self.job = job
+        self.participants = participants
+        self.data_plane = data_plane
+        self.disk = disk or Disk()
+        self.life = life
+        self.seed = seed
+
+    def run(self, script: Script) -> World:
+        async def gym_main(rt: Any) -> None:
+            self.gym = GymInstance(rt, self.job, FakeWorkplace(rt, self.profile), self.participants)
+            await self.gym.main()
+
+        async def controller_main(rt: Any) -> None:
+            await script(rt, world)
+
+        world = toy_world(
+            life=self.life,
+            seed=self.seed,
+            disk=self.disk,
+            data_plane=lambda rt: self.data_plane(rt).main(),
+            worker_0=lambda rt: GenerationWorker(rt, self.job, FakeEngine(rt, self.profile)).main(),
+            gym_0=gym_main,
+            controller=controller_main,
+        )
+        status = world.live()
+        assert status.outcome == "ended", (status, world.failure)
+        self.world = world
+        return world
+
+    def tasks_left(self) -> list[str]:
+        """Unfinished tasks of the Gym instance."""
+        return [task.name for task in self.world.kernel.tasks if task.process == "gym-0"]
