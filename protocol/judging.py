@@ -11,6 +11,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -253,7 +254,7 @@ class Panel:
 
     def begin(self, durable: Durable, external: Any = None) -> None:
         for judge in self.judges:
-            self._take(judge, lambda judge=judge: judge.obligations(durable, external))
+            self._take(judge, partial(judge.obligations, durable, external))
 
     def feed(self, record: Record) -> None:
         kind = type(record.event)
@@ -272,7 +273,7 @@ class Panel:
     def end(self, durable: Durable, external: Any, status: RunStatus, references: Mapping[str, Any] | None) -> None:
         for judge in self.judges:
             reference = references.get(judge.invariant) if references is not None else None
-            self._take(judge, lambda judge=judge, reference=reference: judge.end(durable, external, status, reference))
+            self._take(judge, partial(judge.end, durable, external, status, reference))
 
     def _take(self, judge: Judge, ask: Callable[[], Iterable[Violation]]) -> None:
         try:

@@ -50,6 +50,9 @@ class RealTask:
             self._cancelled = True
             self._task.cancel()
 
+    def when_done(self, act: Callable[[], None]) -> None:
+        self._task.add_done_callback(lambda _: act())
+
     async def stop(self) -> None:
         """Cancel, and wait until its ``finally`` blocks have run."""
         self.cancel()

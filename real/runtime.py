@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from protocol.history import Event
-from protocol.runtime import Handler
+from protocol.runtime import Files, Handler
 from real.files import RealFiles
 from real.processes import CURRENT, AllOf, Job, RealCall, RealStream, RealTask, later
 from real.waits import FirstOf, Lock, Queue, Signal, State, Timer, Wait
@@ -85,9 +85,9 @@ class AsyncioRuntime:
     def __init__(self, job: Job, me: str, root: Path, seed: int) -> None:
         self.me = me
         self.life = job.life
-        self.files = RealFiles(root, self.record)
+        self.files: Files = RealFiles(root, self.record)
         self._job = job
-        self._process = job.process(me)
+        self.process = job.process(me)
         self._seed = seed
         self._streams: dict[tuple[str, str], SeededStream] = {}
         self._loops: dict[str, Loop] = {}
@@ -102,7 +102,7 @@ class AsyncioRuntime:
         return Timer(seconds * self._job.time_scale)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> RealTask:
-        return RealTask(self._process, coroutine, name)
+        return RealTask(self.process, coroutine, name)
 
     def signal(self) -> Signal:
         return Signal()
@@ -126,7 +126,7 @@ class AsyncioRuntime:
         return RealStream(self._job.process(peer), message)
 
     def serve(self, handlers: Mapping[type, Handler]) -> None:
-        self._process.serve(handlers)
+        self.process.serve(handlers)
 
     def on_loop(self, name: str, function: Callable[[Sequence[Any]], T], items: Sequence[Any]) -> Awaitable[T]:
         return cast("Awaitable[T]", Handoff(self._loops.setdefault(name, Loop()), function, items))

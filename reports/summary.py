@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from reports.failure import Evidence
@@ -55,17 +54,15 @@ def print_sweep(console: Console, report: Mapping[str, Any], evidence: Sequence[
     console.print(
         Text.assemble("sweep ", (report["scenario"], "bold"), f" at level {report['level']}: ", coloured(report["verdict"]))
     )
-    figures = Table(show_header=False, box=None, pad_edge=False)
     for name, value in sweep_figures(report):
-        figures.add_row(Text(name, style="dim"), value)
-    console.print(figures)
-    judges = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("judge", "verdict", "held", "broken", "not reached"):
-        judges.add_column(title, justify="left" if title in ("judge", "verdict") else "right")
+        console.print(Text.assemble((f"{name:20s}", "dim"), value), soft_wrap=True)
+    console.print(
+        Text(f"{'judge':10s} {'verdict':8s}" + "".join(f"{title:>12s}" for title in ("held", "broken", "not reached")), "dim")
+    )
     for row in report["judges"]:
-        counts = (f"{row[name]:,}" for name in ("held", "broken", "not_reached"))
-        judges.add_row(row["invariant"], coloured(row["verdict"]), *counts)
-    console.print(judges)
+        counts = "".join(f"{row[name]:12,}" for name in ("held", "broken", "not_reached"))
+        verdict = Text(f"{row['verdict']:8s}", COLOURS.get(row["verdict"], ""))
+        console.print(Text.assemble(f"{row['invariant']:10s} ", verdict, counts), soft_wrap=True)
     print_findings(console, report.get("messages", ()), evidence)
 
 

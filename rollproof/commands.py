@@ -22,11 +22,12 @@ from reports.timeline import milestones
 from rollproof import saving
 from rollproof.doctor import examine
 from rollproof.judging import JudgedRun, judge_saved
+from rollproof.knobs import knob_faults
 from rollproof.options import later, outcomes_of, plan_of_option, points_of, seeds_of
 from rollproof.running import Command, FinishedRun, evidence_of, names_of, run_once
 from rollproof.saving import SavedRun, SavedSweep
 from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
-from rollproof.tokens import code_digest, read_token
+from rollproof.tokens import address_text, code_digest, read_token
 from scenarios.files import Loaded, find, library, load
 from scenarios.model import InputError
 
@@ -158,7 +159,7 @@ def replay_command(
     if not parsed.version_matches:
         stderr.print(f"warning: the token was made by code {parsed.code_digest}, this is {code_digest()}: the run may differ",
                      style="yellow", highlight=False, soft_wrap=True)  # fmt: skip
-    extra = {"version_matches": parsed.version_matches}
+    extra: dict[str, Any] = {"version_matches": parsed.version_matches}
     _finish_run(loaded, command, parsed.seed, parsed.plan, out, json, None, schedule=parsed.schedule, extra=extra, timeline=True)
 
 
@@ -288,6 +289,9 @@ def _load(
     unknown = [name for name in loaded.scenario.expect.judges or () if name not in known]
     if unknown:
         raise InputError(f"{scenario}: expect.judges names {', '.join(unknown)}: there are {', '.join(sorted(known))}")
+    wrong = knob_faults(loaded.scenario)
+    if wrong:
+        raise InputError.of(scenario, wrong)
     command = Command(scenario=scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
     return loaded, command
 
@@ -364,7 +368,11 @@ def _print_sweep(finished: FinishedSweep, json: bool) -> None:
 
 
 def _print_timeline(finished: FinishedRun) -> None:
-    for life, records in zip(finished.saved.lives, finished.judged.histories, strict=True):
+    saved = finished.saved
+    for life, item in zip(saved.lives, saved.plan, strict=False):
+        if life.address is not None and life.address != item[:4]:
+            _emit(f"life {life.number}: the canonical address of this point is {address_text(life.address)}")
+    for life, records in zip(saved.lives, finished.judged.histories, strict=True):
         _emit(f"life {life.number}:")
         for line in milestones(records):
             _emit(f"  {line}")

@@ -21,6 +21,7 @@ from sim.explore.result import SweepResult
 from sim.explore.sweep import sweep
 
 Progress = Callable[[str, int, int], None]
+UNREACHED = "reached nowhere or crashed:"  # how the engine's message about one seed begins
 SUMMED = ("events", "steps", "crash_points", "classes", "runs", "outcomes", "judged", "fired", "not_covered", "cpu_s", "wall_s")
 
 
@@ -161,28 +162,37 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     out["judges"] = _judges(reports)
     out["violations"] = [violation for report in reports for violation in report["violations"]]
     out["verified"] = [report["verified"] for report in reports]
-    out["messages"] = [f"seed {report['seeds'][0]}: {text}" for report in reports for text in report["messages"]]
-    out["history_hash"] = _hash_of([report["history_hash"] for report in reports])
-    verdicts = {report["verdict"] for report in reports}
-    out["verdict"] = next(kind.value for kind in (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD) if kind.value in verdicts)
+    out["messages"] = [
+        f"seed {report['seeds'][0]}: {text}"
+        for report in reports
+        for text in report["messages"]
+        if not text.startswith(UNREACHED)
+    ]
+    missing = [row["invariant"] for row in out["judges"] if row["verdict"] == Verdict.UNKNOWN.value]
+    if missing:
+        out["messages"].append(f"{UNREACHED} {', '.join(missing)}")
+    out["history_hash"] = hashlib.sha256("".join(report["history_hash"] for report in reports).encode()).hexdigest()
+    if any(report["verdict"] == Verdict.BROKEN.value for report in reports):
+        out["verdict"] = Verdict.BROKEN.value
+    else:
+        out["verdict"] = Verdict.UNKNOWN.value if out["messages"] or out["verdicts"]["unknown"] else Verdict.HELD.value
     return out
 
 
 def _judges(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Judge rows over all seeds: the worst verdict of any seed."""
+    """Judge rows over all seeds: the worst verdict of any seed; a seed in which a judge was not reached says nothing
+    where another seed reached it (RULES 6: NOT_REACHED in *every* life is UNKNOWN)."""
     order = [kind.value for kind in (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_APPLICABLE)]
     rows = []
     for alike in zip(*(report["judges"] for report in reports), strict=True):
         row = dict(alike[0])
         for name in ("held", "broken", "not_reached"):
             row[name] = sum(one[name] for one in alike)
-        row["verdict"] = min((one["verdict"] for one in alike), key=order.index)
+        judged = [(one, report["judged"]) for one, report in zip(alike, reports, strict=True)]
+        said = [one["verdict"] for one, points in judged if one["not_reached"] < points] or [one["verdict"] for one in alike]
+        row["verdict"] = min(said, key=order.index)
         rows.append(row)
     return rows
-
-
-def _hash_of(hashes: list[str]) -> str:
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 class SweptAgain(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,9 +76,13 @@ def code_digest() -> str:
     return digest.hexdigest()[:8]
 
 
+def address_text(address: tuple[str, str, int, int]) -> str:
+    process, kind, n, k = address
+    return f"{process}-{kind}-{n}+{k}" if k else f"{process}-{kind}-{n}"
+
+
 def item_text(item: PlanItem) -> str:
-    steps = f"+{item.k}" if item.k else ""
-    return f"{item.process}-{item.kind}-{item.n}{steps}-{OUTCOMES.index(item.outcome)}"
+    return f"{address_text(item.address)}-{OUTCOMES.index(item.outcome)}"
 
 
 def plan_text(plan: Plan) -> str:

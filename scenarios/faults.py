@@ -34,7 +34,7 @@ LATER_VERBS = (
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """When the ``occurrence``-th ``event`` of ``process`` in life ``life`` is recorded, the world does ``verb``."""
+    """When the ``occurrence``-th ``event`` of ``process`` in life ``life`` (0: in every one) is recorded, do ``verb``."""
 
     process: str
     event: str
@@ -50,26 +50,25 @@ class Verb(BaseModel):
 
 
 class BreakStream(Verb):
-    """End the row streams of ``instance`` (default: the process of ``at``) once ``rows`` more items passed.
+    """Of ``instance``, the first stream that delivers an item from now on breaks after ``rows`` delivered items.
 
-    ``clean``: the stream ends as if it were complete; else it is lost.
+    ``clean``: it ends early as if it were complete; else the caller hears that it is lost.
     """
 
     rows: int = Field(default=0, ge=0)
-    instance: str = ""
+    instance: str
     clean: bool = False
 
 
 class FailCall(Verb):
-    """The next ``times`` calls of ``operation`` to ``to`` (default: any peer) are answered by the world.
+    """The next ``times`` calls of message ``operation`` to ``to`` fail.
 
-    ``how``: refuse (a typed refusal), fail (the peer raises), lose (the request never arrives), lose_reply (it is
-    done, the answer never arrives).
+    ``how``: error (refused as UNAVAILABLE, the peer never sees it) or lost (the peer handles it, no answer comes).
     """
 
     operation: str
-    to: str = ""
-    how: Literal["refuse", "fail", "lose", "lose_reply"] = "fail"
+    to: str
+    how: Literal["error", "lost"] = "error"
     times: int = Field(default=1, ge=1)
 
 
@@ -80,10 +79,10 @@ class Discard(Verb):
 
 
 class ChangeConfig(Verb):
-    """From the next start of the job on, ``instance`` (default: every one) runs without ``drop_participant``."""
+    """``instance`` starts without ``drop_participant``: at ``LifeStarted`` of ``job``, before its processes start."""
 
     drop_participant: str
-    instance: str = ""
+    instance: str
 
 
 VERBS: dict[str, type[Verb]] = {
@@ -141,6 +140,8 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
         name = arguments.get(key)
         if name and name not in processes:
             wrong.append(f"{where}.do.{verb}.{key} is {name!r}: this job has {', '.join(processes)}")
+    if verb == "config" and (at["process"], event) != ("job", "LifeStarted"):
+        wrong.append(f"{where}.at is {event} of {at['process']}: config takes effect at LifeStarted of job only")
     if verb == "fail_call":
         operation = str(arguments["operation"]).replace("_", "").lower()
         if operation not in OPERATIONS:

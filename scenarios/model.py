@@ -98,7 +98,7 @@ class At(Table):
     event: str
     occurrence: int = Field(default=1, ge=1)
     edge: Literal["before", "after"] = "after"
-    life: int = Field(default=1, ge=1)
+    life: int = Field(default=1, ge=0)
 
 
 class FaultEntry(Table):

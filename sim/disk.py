@@ -297,16 +297,20 @@ def _entry_digest(path: str, digest: bytes) -> int:
 
 
 def _files(folder: Folder, prefix: str, outcome: str) -> Iterator[tuple[str, File]]:
-    """Files below ``folder`` with their paths; scratch is left out, unless ``folder`` is inside it."""
-    pending: list[tuple[Folder, str]] = [(folder, prefix)]
+    """Files below ``folder`` with their paths; scratch is left out, unless ``folder`` is inside it.
+
+    Synced names may hold a folder under two names, even inside itself (renames that are half synced): it is not
+    entered again from within.
+    """
+    pending: list[tuple[Folder, str, tuple[Folder, ...]]] = [(folder, prefix, (folder,))]
     inside = _in_scratch(prefix.split("/"))
     while pending:
-        folder, prefix = pending.pop()
+        folder, prefix, above = pending.pop()
         life = not inside and prefix.startswith("life-") and prefix.count("/") == 1
         for name, node in (folder.names if outcome == ALL else folder.synced).items():
             if life and name == "scratch":
                 continue
             if isinstance(node, File):
                 yield prefix + name, node
-            else:
-                pending.append((node, f"{prefix}{name}/"))
+            elif node not in above:
+                pending.append((node, f"{prefix}{name}/", (*above, node)))

@@ -152,12 +152,26 @@ class FakeWorkplace:
     def __init__(self, rt: Runtime, profile: WorkplaceProfile | Mapping[str, Any] | None = None) -> None:
         self.rt = rt
         self.profile = WorkplaceProfile.of(profile)
+        # Siblings start alike and are judged alike: what is the same for all of them is made once.
+        self._seeded: dict[tuple[PromptTask, int], bytes] = {}
+        self._expected: dict[tuple[PromptTask, int], Counter[tuple[str, ...]]] = {}
+        self._prompts: dict[str, tuple[int, ...]] = {}
 
     def prompt_tokens(self, task: PromptTask) -> tuple[int, ...]:
-        return word_tokens(task.prompt, PROMPT_TOKENS_MAX)
+        tokens = self._prompts.get(task.prompt)
+        if tokens is None:
+            tokens = self._prompts[task.prompt] = word_tokens(task.prompt, PROMPT_TOKENS_MAX)
+        return tokens
 
     def seed(self, task: PromptTask, ordinal: int) -> dict[str, Any]:
-        return {"ordinal": ordinal, "tables": seed_tables(task, ordinal)}
+        return {"ordinal": ordinal, "tables": self._fresh(task, ordinal)}
+
+    def _fresh(self, task: PromptTask, ordinal: int) -> Tables:
+        data = self._seeded.get((task, ordinal))
+        if data is None:
+            data = self._seeded[task, ordinal] = msgspec.msgpack.encode(seed_tables(task, ordinal))
+        tables: Tables = msgspec.msgpack.decode(data)
+        return tables
 
     def decide(self, task: PromptTask, ordinal: int, generation: int, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
         """In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end."""
@@ -183,11 +197,15 @@ class FakeWorkplace:
 
     def reward(self, task: PromptTask, state: dict[str, Any]) -> float:
         """Share of the expected effects that are there exactly as often as expected, less each one nobody asked for."""
-        before = seed_tables(task, state["ordinal"])
-        solved = seed_tables(task, state["ordinal"])
-        for call in task.ground_truth:
-            apply_call(solved, call)
-        expected, found = effects(before, solved), effects(before, state["tables"])
+        ordinal = state["ordinal"]
+        before = self._fresh(task, ordinal)
+        expected = self._expected.get((task, ordinal))
+        if expected is None:
+            solved = self._fresh(task, ordinal)
+            for call in task.ground_truth:
+                apply_call(solved, call)
+            expected = self._expected[task, ordinal] = effects(before, solved)
+        found = effects(before, state["tables"])
         exact = sum(1 for effect, count in expected.items() if found[effect] == count)
         unexpected = sum((found - expected).values())
         return min(1.0, max(0.0, (exact - unexpected) / len(expected))) if expected else float(unexpected == 0)

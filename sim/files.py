@@ -12,8 +12,9 @@ from typing import Any
 from protocol.errors import ProtocolError
 from protocol.history import Event, FileDone, FileIssued, FileRead
 from sim.disk import Disk
-from sim.kernel import PENDING, Kernel, Task, Wait
+from sim.kernel import Kernel
 from sim.streams import SeededStream
+from sim.tasks import PENDING, Task, Wait
 
 QUICK_S = (0.0005, 0.001)
 SYNC_S = (0.002, 0.004)

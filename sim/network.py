@@ -16,8 +16,9 @@ from typing import Any
 from protocol.errors import Cause, Lost, PeerFailed, ProtocolError, Refusal
 from protocol.runtime import END, Handler
 from sim.faults import FaultBoard
-from sim.kernel import IDLE, OVER, Kernel, Task, Wait
+from sim.kernel import Kernel
 from sim.streams import SeededStream
+from sim.tasks import IDLE, OVER, Task, Wait
 
 DELAY_S = (0.0002, 0.003)  # one way, uniform
 

@@ -9,9 +9,10 @@ from protocol.history import Event
 from protocol.runtime import Fenced, Files, Handler
 from sim.disk import Disk
 from sim.files import SimFiles
-from sim.kernel import AllOf, Kernel, Task
+from sim.kernel import Kernel
 from sim.network import Network, SimCall, SimStream
 from sim.streams import SeededStream
+from sim.tasks import AllOf, Task
 from sim.waits import FirstOf, Handoff, Lock, Loop, Queue, Signal, Sleep
 
 T = TypeVar("T")

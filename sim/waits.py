@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sim.kernel import IDLE, OVER, PENDING, Kernel, Landing, Task, Wait
+from sim.kernel import Kernel, Landing
 from sim.streams import SeededStream
+from sim.tasks import IDLE, OVER, PENDING, Task, Wait
 
 LOOP_HOLD_S = (0.0001, 0.0003)  # how long one handoff holds a named loop
 

@@ -265,7 +265,7 @@ class World:
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
             environment=lambda rt: FakeWorkplace(rt, profile),
-            data_plane=lambda rt: FakeDataPlane(rt),
+            data_plane=lambda rt: FakeDataPlane(rt, profile),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=self._participants,
         )

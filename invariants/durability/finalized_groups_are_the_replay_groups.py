@@ -69,7 +69,7 @@ class FinalizedGroupsAreTheReplayGroups(OnDisk):
 
 
 def _finalized(payload: Payload) -> KeySet:
-    return key_set(group["group_id"] for group in payload.groups() if group["status"] == "FINALIZED")
+    return key_set(group["group_id"] for group in payload.groups() if group.get("status") == "FINALIZED")
 
 
 def _differ(finalized: KeySet, replay: KeySet) -> str:

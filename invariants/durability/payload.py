@@ -68,17 +68,21 @@ class Payload:
         name = f"rows of {partition}"
         if name not in self._decoded:
             pairs = self.read(partition)
-            self._decoded[name] = None if pairs is None else {key: _digest_of(row) for key, row in pairs}
+            self._decoded[name] = _row_digests(pairs) if isinstance(pairs, list) else None
         found: dict[str, str] | None = self._decoded[name]
         return found
 
     def groups(self) -> list[dict[str, Any]]:
         ledger = self.read(LEDGER)
-        return [] if ledger is None else list(ledger["groups"])
+        return list(ledger.get("groups") or ()) if isinstance(ledger, dict) else []
 
     def slots(self) -> list[dict[str, Any]]:
         sidecar = self.read(SIDECAR)
-        return [] if sidecar is None else list(sidecar["slots"])
+        return list(sidecar.get("slots") or ()) if isinstance(sidecar, dict) else []
+
+
+def _row_digests(pairs: list[Any]) -> dict[str, str]:
+    return {str(pair[0]): _digest_of(pair[1]) for pair in pairs if isinstance(pair, list) and len(pair) == 2}
 
 
 def _digest_of(row: bytes) -> str:

@@ -20,7 +20,8 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class DispatchedIsSubmitted(Judge):
-    """Whenever the dispatch gate is closed, every dispatched attempt was submitted and every submitted one is dispatched or has its outcome in the ledger.
+    """Whenever the dispatch gate is closed, every dispatched attempt was submitted and every submitted one is dispatched or
+    has its outcome in the ledger.
 
     Mark and submission may come in either order inside one admission.
     """
@@ -60,6 +61,8 @@ class DispatchedIsSubmitted(Judge):
                     del waiting[key]
         elif type(event) is ExclusiveEntered and event.barrier == "dispatch":
             found = [self.broken(f"The gate closed while {key} was DISPATCHED but not submitted.", record) for key in self.marked]
-            found += [self.broken(f"The gate closed while {key} was submitted but not DISPATCHED.", record) for key in self.submitted]
+            found += [
+                self.broken(f"The gate closed while {key} was submitted but not DISPATCHED.", record) for key in self.submitted
+            ]
             return found
         return ()

@@ -33,7 +33,9 @@ class OneLiveExecution(Judge):
             found: list[Violation] = []
             if rollout in self.live:
                 other = self.live[rollout]
-                found.append(self.broken(f"{key} was admitted on {record.process} while {other} ran on {self.place[other]}.", record))
+                found.append(
+                    self.broken(f"{key} was admitted on {record.process} while {other} ran on {self.place[other]}.", record)
+                )
             elif key in self.admitted:
                 found.append(self.broken(f"{key} was admitted on {record.process}, but had run on {self.admitted[key]}.", record))
             self.admitted[key] = record.process

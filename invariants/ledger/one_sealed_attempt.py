@@ -64,7 +64,7 @@ class OneSealedAttempt(Judge):
             return (
                 self.broken(
                     f"{event.group} was finalized from {len(event.receipts)} receipts that are not its {len(sealed)} sealed ones "
-                    f"(extra {sorted(set(event.receipts) - set(sealed))[:3]}, missing {sorted(set(sealed) - set(event.receipts))[:3]}).",
+                    f"(given {sorted(event.receipts)[:4]}, sealed {sealed[:4]}).",
                     record,
                 ),
             )

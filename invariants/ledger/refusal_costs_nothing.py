@@ -30,7 +30,8 @@ GROUP_IS_OVER = ("discarded", "group-failed", "restart", "skipped", "evicted", "
 
 
 class RefusalCostsNothing(Judge):
-    """An attempt that Gym refused as parked is RESERVED again under the same key with every budget unchanged, and keeps that key until it is sent again.
+    """An attempt that Gym refused as parked is RESERVED again under the same key with every budget unchanged, and keeps that
+    key until it is sent again.
 
     The group's end releases it; so does, before the refusal reached the ledger, the end of its stream.
     """
@@ -46,7 +47,8 @@ class RefusalCostsNothing(Judge):
         super().__init__(terms)
         self.sent_with: dict[str, int] = {}  # dispatched key -> row attempts at its dispatch
         self.refused_by_gym: dict[str, None] = {}  # since its last dispatch
-        self.admitted: dict[str, None] = {}
+        self.admitted: dict[str, None] = {}  # likewise
+        self.heard: dict[str, None] = {}  # keys whose refusal reached the controller, likewise
         self.arrived: dict[str, str] = {}  # sample -> key whose refusal waits for the ledger
         self.reserved_again: dict[str, None] = {}  # keys refused in the ledger and not sent again
         self.spent: dict[tuple[str, str], int] = {}  # (group, infra | data)
@@ -81,6 +83,8 @@ class RefusalCostsNothing(Judge):
         self.sent_with.pop(key, None)
         self.refused_by_gym.pop(key, None)
         self.reserved_again.pop(key, None)
+        self.admitted.pop(key, None)
+        self.heard.pop(key, None)
         if self.arrived.get(sample) == key:
             del self.arrived[sample]
         return ()
@@ -91,6 +95,7 @@ class RefusalCostsNothing(Judge):
         self.refused_by_gym.pop(event.key, None)
         self.reserved_again.pop(event.key, None)
         self.admitted.pop(event.key, None)
+        self.heard.pop(event.key, None)
         if late is not None:
             return (self.broken(f"{event.key} was dispatched while the refusal of {late} was not in the ledger.", record),)
         return ()
@@ -103,15 +108,16 @@ class RefusalCostsNothing(Judge):
     def _arrived(self, event: RefusalArrived, record: Record) -> Iterable[Violation]:
         if event.reason == PARKED and event.key in self.sent_with:
             self.arrived[sample_of(event.key)] = event.key
+            self.heard[event.key] = None
         return ()
 
     def _refused(self, event: AttemptRefused, record: Record) -> Iterable[Violation]:
         key, group = event.key, group_of(event.key)
         found: list[Violation] = []
-        arrived = self.arrived.pop(event.sample, None)
-        if arrived != key:
-            found.append(self.broken(f"{key} became RESERVED without a refusal (arrived: {arrived}).", record))
-        elif key in self.admitted and key not in self.refused_by_gym:
+        self.arrived.pop(event.sample, None)
+        if key not in self.heard:
+            found.append(self.broken(f"{key} became RESERVED though no refusal of it had arrived.", record))
+        elif key in self.admitted:
             found.append(self.broken(f"{key} became RESERVED though Gym had admitted it.", record))
         before = self.sent_with.pop(key, event.row_attempts)
         if event.row_attempts != before:

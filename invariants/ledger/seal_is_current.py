@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol.history import AttemptAbandoned, AttemptDispatched, AttemptRefused, AttemptReserved, AttemptSealed, CompletionArrived, Record
+from protocol.history import (
+    AttemptAbandoned,
+    AttemptDispatched,
+    AttemptRefused,
+    AttemptReserved,
+    AttemptSealed,
+    CompletionArrived,
+    Record,
+)
 from protocol.judging import Judge, Terms, Violation
 
 

@@ -84,7 +84,7 @@ def encode(manifest: GymManifest) -> bytes:
 
 
 def decode(data: bytes) -> GymManifest:
-    """Raises RestoreRefused for another schema, a missing field, an empty id, a duplicate, or an episode both saved and restarting."""
+    """Raises RestoreRefused for another schema, a missing field, an empty id, a duplicate, or an episode saved and restarting."""
     try:
         manifest = msgspec.json.decode(data, type=GymManifest)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -109,7 +109,10 @@ def decode(data: bytes) -> GymManifest:
 
 
 def check_against_ledger(manifest: GymManifest, unfinished: Iterable[Attempt]) -> None:
-    """Episodes and restarts must be exactly the payload's unfinished turn-level attempts. Raises RestoreRefused naming instances."""
+    """Episodes and restarts must be exactly the payload's unfinished turn-level attempts.
+
+    Raises RestoreRefused naming each instance that disagrees.
+    """
     want = {attempt.key: attempt.gym_instance_id for attempt in unfinished}
     have = {key: name for name, state in manifest.instances.items() for key in
             (*(episode.key for episode in state.episodes), *(episode.key for episode in state.restarts))}  # fmt: skip

@@ -111,7 +111,8 @@ def decide_choice(found: Found, mode: str, fingerprint: str) -> Choice:
         fitting = [sequence for sequence, content in found.snapshots.items() if _fits(content, step, fingerprint)]
         if not fitting:
             raise RestoreRefused(
-                f"{anchor} has {len(found.snapshots)} committed snapshots, but none of step and version {step} with this run's fingerprint"
+                f"{anchor} has {len(found.snapshots)} committed snapshots, "
+                f"but none of step and version {step} with this run's fingerprint"
             )
         sequence = max(fitting)
         return Choice(anchor=anchor, step=step, sequence=sequence, source=folders.snapshot_folder(anchor, sequence))
@@ -120,9 +121,10 @@ def decide_choice(found: Found, mode: str, fingerprint: str) -> Choice:
 
 def _fits(content: Mapping[str, Any] | None, step: int, fingerprint: str) -> bool:
     """Step, version and fingerprint must all be the anchor's."""
-    return content is not None and (content.get("base_train_step"), content.get("trainer_version"), content.get("fingerprint")) == (
-        step, step, fingerprint,
-    )  # fmt: skip
+    if content is None:
+        return False
+    position = (content.get("base_train_step"), content.get("trainer_version"))
+    return position == (step, step) and content.get("fingerprint") == fingerprint
 
 
 async def look(rt: Runtime) -> Found:
@@ -193,7 +195,7 @@ async def _restore_from(controller: Controller, choice: Choice) -> None:
     if gym is not None and (gym.saved() or gym.restarted()):
         await controller.snapshots.coordinator.restore(gym.checkpoint, source, gym)
     saved = gym.saved() if gym is not None else {}
-    groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored)
+    groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored, choice.step)
     kept = slots if job.replay_is_restored else ()
     await _settle_rows(controller, groups, kept, saved)
     targets = [group.target_step for group in groups]
@@ -236,9 +238,14 @@ def check_prompts(ledger: LedgerFile, controller: Controller) -> None:
 
 
 def check_metadata(
-    metadata: DataPlaneMetadata, controller: Controller, choice: Choice, recovery: bytes, ledger: LedgerFile, slots: tuple[Slot, ...],
+    metadata: DataPlaneMetadata,
+    controller: Controller,
+    choice: Choice,
+    recovery: bytes,
+    ledger: LedgerFile,
+    slots: tuple[Slot, ...],
     loader: Dataloader,
-) -> None:  # fmt: skip
+) -> None:
     """Everything the data plane's save says must agree with what lies beside it. Raises RestoreRefused."""
     finalized = key_set(group.group_id for group in ledger.groups if group.status is GroupStatus.FINALIZED)
     facts: Iterable[tuple[str, object, object]] = (

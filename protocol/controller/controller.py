@@ -5,7 +5,7 @@ Restore comes first (``checkpoint.restore``), then the pumps start together; the
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from protocol.checkpoint.restore import restore
@@ -108,10 +108,10 @@ class Controller:
             task.cancel()
             await self.rt.first_of(task.join())
 
-    async def supervised(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """A task that nobody joins: its typed failure ends the run."""
+    async def supervised(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A task whose failure nobody waits for: a typed one ends the run."""
         try:
-            await coroutine
+            await work()
         except ProtocolError as error:
             if self._failure is None:
                 self._failure = error

@@ -124,11 +124,12 @@ class GroupDispatch:
                 await self.rt.first_of(task.join())
 
     async def _stream(self, instance: str, keys: list[str]) -> None:
-        controller, ledger = self.controller, self.controller.ledger
+        controller = self.controller
         async with controller.gate.mutation("dispatch"):
-            if self.name not in ledger.groups:  # dropped while we waited at the gate
-                return
             async with controller.barrier.mutation("recovery_retries"):
+                keys = [key for key in keys if self._may_send(key)]  # both waits were windows
+                if not keys:
+                    return
                 rows = tuple(self._row(key, instance) for key in keys)
             stream = self.rt.stream(instance, self._request(rows))
             self.rt.record(RowsSubmitted(group=self.name, instance=instance, keys=tuple(keys)))
@@ -145,6 +146,11 @@ class GroupDispatch:
                 stream.cancel()
             await self._cancel_all(resends)
             self.rt.record(StreamEnded(group=self.name, instance=instance, outcome=outcome, missing=len(waiting)))
+
+    def _may_send(self, key: str) -> bool:
+        """It is still the current attempt of its sibling and has not been sent."""
+        found = self.controller.ledger.find(key)
+        return found is not None and found[1].current.status is AttemptStatus.RESERVED
 
     def _row(self, key: str, instance: str) -> Row:
         attempt = self.controller.ledger.dispatch(key, instance)
@@ -216,13 +222,13 @@ class GroupDispatch:
         refusals = controller.count_refusal(key)
         if refusals > 1:
             await self.rt.sleep(backoff_s(controller.job.rollout_failure, refusals - 1))
-        found = controller.ledger.find(key)
-        if found is None or found[1].current.status is not AttemptStatus.RESERVED:
-            return
         await self._stream(instance, [key])
 
     async def _replace_lost(self) -> None:
-        """Rows that failed or never came back: a new rollout id each, the old one retired. Raises RowsFailed at the last attempt."""
+        """Rows that failed or never came back: a new rollout id each, the old one retired.
+
+        Raises RowsFailed at the last attempt.
+        """
         controller, ledger = self.controller, self.controller.ledger
         limit = controller.job.rollout_failure.nemo_gym.max_row_attempts
         async with controller.barrier.mutation("recovery_retries"):

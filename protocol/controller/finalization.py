@@ -12,6 +12,7 @@ from protocol.data_plane.replay import slot_of
 from protocol.errors import OutcomeUnknown, ProtocolError, Refusal
 from protocol.history import FinalizeDone, FinalizeIssued, StagingCleared
 from protocol.identity import DATA_PLANE, finalizer_name, model_call_id, staging_key
+from protocol.ledger.ledger import Ledger
 from protocol.ledger.records import Group
 from protocol.ledger.transitions import Finalize, LoseOutcome, Publish
 from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, SiblingReceipt
@@ -20,15 +21,30 @@ if TYPE_CHECKING:
     from protocol.controller.controller import Controller
 
 
+def possible_keys(key: str, max_turns: int) -> tuple[str, ...]:
+    """Every staging key that one execution can have written: the ids of its calls are counted, so they are known."""
+    return tuple(staging_key(key, model_call_id(turn)) for turn in range(max_turns + 1))
+
+
 def staged_keys(group: Group, max_turns: int) -> tuple[str, ...]:
-    """Every staging key that any attempt of this group can have written: those it names, and by the deterministic
-    ids of its calls those of attempts that were given up (latent fault e: their rows must not stay)."""
+    """Every staging key of this group: those its attempts name, and those that given-up attempts can have written."""
     keys: dict[str, None] = {}
     for sibling in group.siblings:
         for attempt in sibling.attempts:
             keys.update(dict.fromkeys(attempt.staging_keys))
-            keys.update((staging_key(attempt.key, model_call_id(turn)), None) for turn in range(max_turns + 1))
+            keys.update(dict.fromkeys(possible_keys(attempt.key, max_turns)))
     return tuple(keys)
+
+
+def orphaned_keys(ledger: Ledger, max_turns: int) -> tuple[str, ...]:
+    """Staging keys of attempts given up in this life whose group is gone: Gym may have staged rows of them since
+    (latent fault e: they must not stay until the next restore)."""
+    return tuple(
+        key
+        for given_up, group in ledger.abandoned.items()
+        if group not in ledger.groups
+        for key in possible_keys(given_up, max_turns)
+    )
 
 
 async def finalize(controller: Controller, name: str) -> None:

@@ -102,34 +102,32 @@ class RolloutPump:
         return [group.group_id for group in groups]
 
     async def _start(self, name: str) -> None:
-        """Start a group's task once it has a slot, and go on when its first rows have passed the dispatch gate."""
-        controller = self.controller
-        await controller.slots.acquire()
-        if name not in controller.ledger.groups:  # dropped while we waited
-            controller.slots.release()
-            return
-        dispatch = GroupDispatch(controller, name)
-        self.running[name] = self.rt.spawn(controller.supervised(self._group(name, dispatch)), f"group-{name}")
-        while not dispatch.admitted and name in self.running:
-            await dispatch.on_admitted.wait()
+        """Start a group's task, and go on when its first rows have passed the dispatch gate (or it is over)."""
+        dispatch = GroupDispatch(self.controller, name)
+        work = self.controller.supervised(lambda: self._group(name, dispatch))
+        task = self.running[name] = self.rt.spawn(work, f"group-{name}")
+        await self.rt.first_of(dispatch.on_admitted.wait(), task.join())
 
     async def _group(self, name: str, dispatch: GroupDispatch) -> None:
         """Generate, then finalize. The slot is given back when generation ends, before finalization."""
         controller = self.controller
         try:
-            complete = await self._generate(name, dispatch)
+            await controller.slots.acquire()
+            try:
+                complete = await self._generate(name, dispatch)
+            finally:
+                controller.slots.release()
+            if complete:
+                await finalize(controller, name)
         finally:
-            controller.slots.release()
-            del self.running[name]
-            dispatch.on_admitted.set()
-        if complete:
-            await finalize(controller, name)
+            self.running.pop(name, None)
 
     async def _generate(self, name: str, dispatch: GroupDispatch) -> bool:
+        """True when every sibling is sealed; False if the group was dropped meanwhile."""
         controller, ledger = self.controller, self.controller.ledger
-        if ledger.groups[name].status is GroupStatus.READY_TO_FINALIZE:
-            return True
-        while True:
+        while name in ledger.groups:
+            if ledger.groups[name].status is GroupStatus.READY_TO_FINALIZE:
+                return True
             while not controller.rollout_permitted:
                 await controller.weights_synced.wait()
             try:
@@ -142,7 +140,7 @@ class RolloutPump:
                 if name not in ledger.groups:
                     return False
                 ledger.move(name, Complete())
-            return True
+        return False
 
     async def _after_failure(self, name: str, dispatch: GroupDispatch, failure: ProtocolError) -> bool:
         """A whole group attempt failed: spend its budget, then retry with new rollouts, skip the prompt, or end the run."""
@@ -194,6 +192,7 @@ class RolloutPump:
         if cancel and task is not None:
             task.cancel()
             await self.rt.first_of(task.join())
+            self.running.pop(name, None)  # a task that was cancelled before its first step cleans up nothing itself
         async with controller.barrier.mutation("group_removals"):
             await clear_staging(controller, group)
         controller.permits.release()

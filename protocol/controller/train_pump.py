@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.controller.finalization import orphaned_keys
 from protocol.controller.samplers import decide_evict, decide_select
 from protocol.data_plane.replay import Slot
 from protocol.history import (
@@ -25,7 +26,7 @@ from protocol.history import (
 from protocol.identity import DATA_PLANE, TRAINER
 from protocol.ledger.records import GroupStatus, OpenStep
 from protocol.ledger.transitions import Apply, Claim
-from protocol.messages import CANONICAL, ClearSamples, FinishTrainStep, TrainGroup
+from protocol.messages import CANONICAL, STAGING, ClearSamples, FinishTrainStep, TrainGroup
 
 if TYPE_CHECKING:
     from protocol.controller.controller import Controller
@@ -137,6 +138,9 @@ class TrainPump:
                     ledger.release(slot.group_id)
                 ledger.open_step = None
                 self.claimed.clear()
+                orphans = orphaned_keys(ledger, controller.job.max_turns)
+                if orphans:
+                    await self.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=orphans))
             controller.permits.release(len(slots))
             controller.version += 1
             controller.steps += 1

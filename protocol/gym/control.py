@@ -249,7 +249,9 @@ class ControlPlane:
             if self.decide_restore(request) is Course.REPLAY:
                 assert self.opened is not None and self.opened.restored is not None  # what REPLAY means
                 return self.opened.restored
-            saved = await read_saved(self.rt, self.sessions, request.folder, request.participants, request.episodes)
+            saved = await read_saved(
+                self.rt, self.sessions, request.checkpoint, request.folder, request.participants, request.episodes
+            )
             self.decide_restore(request)  # reading was a window: a row may have been admitted
             opened = self.begin(request.checkpoint)
             try:

@@ -73,19 +73,19 @@ async def export(
 
 
 async def read_saved(
-    rt: Runtime, sessions: Sessions, folder: str, named: Sequence[str], wanted: Sequence[str]
+    rt: Runtime, sessions: Sessions, checkpoint: str, folder: str, named: Sequence[str], wanted: Sequence[str]
 ) -> dict[GymCheckpointEpisode, Installed]:
     """Verify what each ``named`` participant saved; return the ``wanted`` episodes. Raises Refusal(BROKEN); installs nothing."""
     agents: dict[str, SessionRecord] = {}
     states: dict[str, dict[str, Any]] | None = None
-    checkpoints: dict[str, str] = {}
     for name in named:
         place = records.participant_folder(folder, rt.me, name)
         try:
             manifest = records.read_manifest(await rt.files.read(f"{place}/manifest.json"), name)
             if isinstance(manifest, str):
                 raise broken(manifest)
-            checkpoints[name] = manifest.checkpoint
+            if manifest.checkpoint != checkpoint:
+                raise broken(f"{name} saved checkpoint {manifest.checkpoint!r}, not {checkpoint!r}")
             data = await rt.files.read(f"{place}/episodes.msgpack") if manifest.sha256 else None
         except MissingFile as error:
             raise broken(f"what {name} saved is not there: {error}") from error
@@ -95,8 +95,6 @@ async def read_saved(
             agents.update(whole(records.read_records(data, manifest, SessionRecord)))
         else:
             states = {**(states or {}), **whole(records.read_records(data, manifest, dict))}
-    if len(dict.fromkeys(checkpoints.values())) > 1:
-        raise broken(f"participants saved different checkpoints: {checkpoints}")
     out: dict[GymCheckpointEpisode, Installed] = {}
     for key in wanted:
         record = agents.get(key)

@@ -67,6 +67,7 @@ class Ledger:
         self.open_step: OpenStep | None = None
         self.skipped: dict[int, None] = {}  # ordinals passed over, for whatever reason
         self.skips = 0  # prompts that spent their data budget
+        self.abandoned: dict[str, str] = {}  # given up in this life: capture key -> group; Gym may still stage rows of it
         self.dropped = Dropped(rt)
         self.settled = rt.signal()  # an attempt left `pending`: a drain looks again
 
@@ -208,6 +209,7 @@ class Ledger:
         group, sibling = self._must_find(key)
         before = sibling.current
         self._apply(group, sibling, Abandon())
+        self.abandoned[key] = group.group_id
         self.rt.record(AttemptAbandoned(sample=group.sample(sibling.generation_index), key=key, why=why))
         if held_by_gym:
             self.dropped.drop(before, why)

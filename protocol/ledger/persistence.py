@@ -165,15 +165,15 @@ def _problems(group: Group) -> list[str]:
 
 
 def prepare_for_restart(
-    groups: Iterable[Group], saved: Mapping[str, tuple[str, tuple[str, ...]]], replay: bool
+    groups: Iterable[Group], saved: Mapping[str, tuple[str, tuple[str, ...]]], replay: bool, version: int
 ) -> tuple[Group, ...]:
-    """What a restart makes of a payload, by each group's own restore level.
+    """What a restart at trainer ``version`` makes of a payload, by each group's own restore level.
 
     ``saved``: capture key -> (instance, staging keys) of the episodes that a restore installed; they become RESERVED
     continuations N+1 on that instance. Every other attempt that was sent is abandoned (its successor is minted at
     its dispatch, and spends nothing); one that never was keeps its identity, unless it waited with state that was
     not restored now. ROLLOUT restarts the whole group. ``replay`` False: the sampler's buffer is not restored, so
-    published groups start over as well.
+    published groups start over as well. A group that keeps nothing is as young as the weights it will be made with.
     """
     out = []
     for group in groups:
@@ -188,7 +188,10 @@ def prepare_for_restart(
             out.append(group)
             continue
         siblings = tuple(_restarted(sibling, saved, keep_sealed=level > Level.ROLLOUT) for sibling in group.siblings)
-        out.append(msgspec.structs.replace(group, status=GroupStatus.GENERATING, siblings=siblings))
+        group = msgspec.structs.replace(group, status=GroupStatus.GENERATING, siblings=siblings)
+        if not any(sibling.current.staging_keys or sibling.current.restored_from for sibling in siblings):
+            group = msgspec.structs.replace(group, start_weight_version=version)
+        out.append(group)
     return tuple(out)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol.history import Record, RestoreChosen, Restored, RunFailed
+from protocol.history import Event, Record, RestoreChosen, Restored, RunFailed
 from protocol.judging import Contract, Panel, Verdict, Violation
 from sim.explore.classes import Classes, CrashClass
 from sim.explore.lives import Budget, Life, OpenLife, Setting, life_digest, records_digest
@@ -30,7 +30,7 @@ class Rest:
     verdict: Verdict
     verdicts: dict[str, Verdict]
     violations: list[Violation]
-    crashed: dict[str, str]
+    seen: frozenset[type[Event]]
     status: str
     events: int
     steps: int
@@ -120,6 +120,7 @@ class Explorer:
             self.effort.events += clean_events
             self.effort.core_ns += life.world.core_ns
             self.effort.judge_ns += life.world.judge_ns + life.judge_ns
+            rest = replace(rest, verdicts=with_clean_up(rest, life))
             clean = life.abandon()
             row.shared = rest.number
         self._fill(row, life_digest(clean, rest.digest), clean_events + rest.events, clean_steps + rest.steps, rest)
@@ -134,7 +135,7 @@ class Explorer:
             verdict=worst([Verdict.HELD, *verdicts.values()]),
             verdicts=verdicts,
             violations=life.panel.violations,
-            crashed=life.panel.crashed,
+            seen=frozenset(life.panel.seen),
             status=life.status.outcome,
             events=life.events - cut,
             steps=life.steps - clean_steps,
@@ -156,6 +157,16 @@ class Explorer:
         self.effort.events += life.events
         self.effort.core_ns += life.core_ns
         self.effort.judge_ns += life.judge_ns
+
+
+def with_clean_up(rest: Rest, life: OpenLife) -> dict[str, Verdict]:
+    """The verdicts of a shared rest for this life: its own clean-up may be what reaches a judge."""
+    seen = rest.seen.union(life.clean_seen)
+    needs = {judge.invariant: judge.needs for judge in life.panel.judges}
+    return {
+        name: Verdict.HELD if verdict is Verdict.NOT_REACHED and seen.issuperset(needs[name]) else verdict
+        for name, verdict in rest.verdicts.items()
+    }
 
 
 def proof_of(history: Sequence[Record], contract: Contract) -> str:

@@ -13,7 +13,7 @@ from functools import cached_property
 from time import perf_counter_ns
 from typing import Any
 
-from protocol.history import ProcessStarted, Record, record_bytes
+from protocol.history import Event, ProcessStarted, Record, record_bytes
 from protocol.job import Factory
 from protocol.judging import Durable, Judge, Panel, RunStatus
 from protocol.runtime import Runtime
@@ -152,6 +152,7 @@ class OpenLife:
         self._crash: Callable[[], bool] | None = None
         self.cut = 0  # events of the clean-up
         self.clean_steps = 0
+        self.clean_seen: dict[type[Event], int] = {}
 
     def clean(self, boundary: Boundary | None = None, crash: Address | None = None) -> RunStatus | None:
         """Stage 1. None when it is complete; else how the life ended in it. ``crash`` may lie in either stage."""
@@ -175,10 +176,13 @@ class OpenLife:
         return lambda: boundary(world, panel)
 
     def merge_key(self) -> bytes:
-        """After the clean-up: lives with one merge key share the rest (RULES 12)."""
+        """After the clean-up: lives with one merge key share the rest (RULES 12).
+
+        What kinds of events the clean-up showed is put aside: it only matters for whether a judge was reached, which
+        ``close`` decides, and would else keep apart lives that differ in how much there was to clean.
+        """
+        self.clean_seen, self.panel.seen = self.panel.seen, {}
         digest = hashlib.blake2b(self.world.disk.full_key(), digest_size=16)
-        # A verdict asks whether a kind was seen, not how often: how much was cleaned up need not keep lives apart.
-        self.panel.seen = dict.fromkeys(self.panel.seen, 1)
         digest.update(self.panel.state())
         return digest.digest()
 
@@ -188,6 +192,8 @@ class OpenLife:
         crashed = status.outcome == "crashed"
         outcome = crash.outcome if crash is not None and crashed else "all"
         files = disk.surviving(outcome)
+        for kind, count in self.clean_seen.items():
+            self.panel.seen[kind] = self.panel.seen.get(kind, 0) + count
         if not crashed:
             before = perf_counter_ns()
             self.panel.end(Durable(files), None, status, references)

@@ -66,13 +66,13 @@ async def save(rt: Runtime, step: int, *, careless: bool) -> None:
     await rt.files.write(f"{folder}/count.json", json.dumps(step).encode())
     if not careless:
         await rt.files.fsync(f"{folder}/count.json")
-        await rt.files.fsync_dir(folder)
+    await rt.files.fsync_dir(folder)
     await rt.files.rename(folder, f"step_{step}")
     await rt.files.fsync_dir("")
 
 
 async def count(rt: Runtime, *, careless: bool = False, reads_scratch: bool = False) -> None:
-    """Counts to STEPS, saving after each step; ``careless`` never syncs what it saves."""
+    """Counts to STEPS, saving after each step; ``careless`` syncs names and no content."""
     try:
         step = await restore(rt)
         await rt.files.write(f"life-{rt.life}/scratch/{rt.me}/note", str(rt.now()).encode())

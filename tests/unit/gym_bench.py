@@ -40,7 +40,9 @@ def key(generation: int = 0, attempt: int = 0, replaced: int = 0, ordinal: int =
 
 
 def rows(*given: Row, ordinal: int = 5) -> RunRows:
-    return RunRows(f"e0p{ordinal}i1", ordinal, 0, task(), given or tuple(row(generation, ordinal=ordinal) for generation in range(4)))
+    return RunRows(
+        f"e0p{ordinal}i1", ordinal, 0, task(), given or tuple(row(generation, ordinal=ordinal) for generation in range(4))
+    )
 
 
 def prepare(checkpoint: str = "k1", timeout_s: float = 5.0) -> Prepare:
@@ -93,7 +95,7 @@ Script = Callable[[Any, World], Coroutine[Any, Any, None]]
 
 
 class Bench:
-    """``run`` plays the script as the controller, to its end. ``gym`` is the instance of that life."""
+    """``run`` plays the script as the controller, to its end, and keeps what the instance held then."""
 
     def __init__(
         self,
@@ -132,10 +134,9 @@ class Bench:
             controller=controller_main,
         )
         status = world.live()
+        self.tasks_left = [task.name for task in world.kernel.tasks if task.process == "gym-0"]
+        self.live = [session.key for session in self.gym.sessions.live.values()]
+        self.installed = list(self.gym.sessions.installed)
+        world.bury()  # now, and not in the middle of a later life
         assert status.outcome == "ended", (status, world.failure)
-        self.world = world
         return world
-
-    def tasks_left(self) -> list[str]:
-        """Unfinished tasks of the Gym instance."""
-        return [task.name for task in self.world.kernel.tasks if task.process == "gym-0"]

@@ -104,7 +104,9 @@ def test_a_coordinate_names_the_row_and_a_lost_one_has_no_digest() -> None:
 
 
 def test_content_is_named_whatever_its_keys_are() -> None:
-    assert content_digest(ROW.tokens, ROW.mask, ROW.logprobs) == content_digest(list(ROW.tokens), list(ROW.mask), list(ROW.logprobs))
+    assert content_digest(ROW.tokens, ROW.mask, ROW.logprobs) == content_digest(
+        list(ROW.tokens), list(ROW.mask), list(ROW.logprobs)
+    )
     assert tokens_digest((1, 2)) != tokens_digest((2, 1))
     assert len(tokens_digest(())) == 32
 

@@ -92,7 +92,14 @@ def test_commit(deployment: Deployment, scope: tuple[str, ...], expected: str) -
 
 @pytest.mark.parametrize(
     ("deployment", "expected"),
-    [(IDLE, "replay"), (KNOWN, "replay"), (PREPARING, "begin"), (COMMITTED, "begin"), (RESTORED, "begin"), (OTHER, "unavailable")],
+    [
+        (IDLE, "replay"),
+        (KNOWN, "replay"),
+        (PREPARING, "begin"),
+        (COMMITTED, "begin"),
+        (RESTORED, "begin"),
+        (OTHER, "unavailable"),
+    ],
 )
 def test_resume(deployment: Deployment, expected: str) -> None:
     assert outcome(decide_resume(deployment, "k1")) == expected

@@ -48,8 +48,8 @@ def test_each_row_is_answered_and_owns_a_staged_chain() -> None:
     assert sum(len(item.calls) for item in got) == len(staged)
     assert [event.outcome for event in events(world, EpisodeEnded)] == ["replied"] * 4
     assert [event.key for event in events(world, ReplySent)] == [item.key for item in got]
-    assert bench.tasks_left() == []
-    assert not bench.gym.sessions.live and not bench.gym.sessions.unsettled
+    assert bench.tasks_left == []
+    assert bench.live == []
 
 
 def test_no_episode_takes_more_than_max_turns() -> None:
@@ -113,7 +113,7 @@ def test_a_cancelled_stream_cancels_its_episodes_and_no_other() -> None:
     world = bench.run(script)
     outcomes = {event.key: event.outcome for event in events(world, EpisodeEnded)}
     assert outcomes == {key(0): "cancelled", key(1): "cancelled", key(2): "replied"}
-    assert bench.tasks_left() == []
+    assert bench.tasks_left == []
 
 
 def test_a_retired_episode_ends_and_its_identity_may_not_run_until_forgotten() -> None:
@@ -179,7 +179,7 @@ def test_an_instance_revives_the_sessions_of_its_own_life_only(life: int, revive
         await until(rt, world, TurnCompleted)
         await rt.sleep(0.005)
 
-    first.run(cut_short).bury()
+    first.run(cut_short)
     assert journal_names(first.disk, 1)
 
     async def wait(rt: Any, world: World) -> None:

@@ -1,0 +1,63 @@
+"""One life of the whole job in this operating system process: ``python job_child.py JOB.json``; exit 0 if it ended.
+
+The core with the simulator's fakes, on asyncio and real files. The job file names the scenario, the folder, the life and,
+if this life is to be killed, the trigger.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+
+from protocol.job import Parts, processes
+from real.recorder import Trigger
+from real.world import run_one_life
+from scenarios.files import load
+from scenarios.model import Scenario
+from sim.fake_data_plane import FakeDataPlane
+from sim.fake_engine import FakeEngine
+from sim.fake_gym import FakeWorkplace
+from sim.fake_trainer import FakeTrainer
+from sim.world import PARTICIPANTS
+
+GROUPS = 2
+TRAIN_STEPS = 2
+
+
+def small(name: str) -> Scenario:
+    """The library scenario with a load that takes seconds of real time."""
+    scenario = load(name).scenario
+    job = msgspec.structs.replace(scenario.job, num_prompts_per_step=GROUPS, train_steps=TRAIN_STEPS)
+    return msgspec.structs.replace(scenario, job=job)
+
+
+def main(path: Path) -> int:
+    asked = json.loads(path.read_text())
+    scenario = small(asked["scenario"])
+    job, profile = scenario.job, scenario.profile
+    parts = Parts(
+        engine=lambda rt: FakeEngine(rt, profile),
+        environment=lambda rt: FakeWorkplace(rt, profile),
+        data_plane=lambda rt: FakeDataPlane(rt),
+        trainer=lambda rt: FakeTrainer(rt, job, profile),
+        participants=lambda instance: PARTICIPANTS,
+    )
+    status = run_one_life(
+        processes(job, scenario.tasks, parts),
+        Path(asked["root"]),
+        Path(asked["history"]),
+        asked["life"],
+        seed=asked["seed"],
+        time_scale=asked["time_scale"],
+        limit_s=asked["limit_s"],
+        trigger=Trigger(*asked["trigger"]) if asked["trigger"] else None,
+    )
+    print(status)
+    return 0 if status.outcome == "ended" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

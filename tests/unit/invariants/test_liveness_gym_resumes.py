@@ -1,0 +1,50 @@
+"""I63: from the end of the cut on, a snapshot keeps nothing closed."""
+
+from __future__ import annotations
+
+from run_files import by_controller, cut, judge, terms
+
+from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
+from protocol.history import ControlIssued, ExclusiveEntered, ExclusiveLeft, FileIssued, GymPhaseStarted, SnapshotPublished
+
+TURN = terms(target_level="turn", rollout_checkpointing={"interval_s": 1.0})
+TMP = "bootstrap/rollout_snapshots/tmp_snapshot_000001"
+CLOSED, OPENED = ExclusiveEntered("dispatch"), ExclusiveLeft("dispatch")
+SIDECAR = FileIssued("write", f"{TMP}/manifest.json")
+
+
+def asked(operation, *instances):
+    return [ControlIssued(operation, name, "1.1", 1.0, 1.0) for name in instances]
+
+
+START = [CLOSED, GymPhaseStarted("1.1"), *asked("prepare", "gym-0", "gym-1"), cut()]
+
+
+def judged(*events):
+    return judge(GymResumesBeforePublication, *by_controller(*START, *events), given=TURN)
+
+
+def test_resume_then_gate_then_sidecars_is_held():
+    assert judged(*asked("resume", "gym-0", "gym-1"), OPENED, SIDECAR) == []
+
+
+def test_a_sidecar_before_an_instance_was_asked_to_resume_breaks_I63():
+    assert "before gym-1 was asked to resume" in judged(*asked("resume", "gym-0"), OPENED, SIDECAR)[0].found
+
+
+def test_a_sidecar_behind_a_closed_gate_breaks_I63():
+    assert "while the dispatch gate was closed" in judged(*asked("resume", "gym-0", "gym-1"), SIDECAR)[0].found
+
+
+def test_what_the_commit_and_the_data_plane_write_is_no_sidecar():
+    others = [FileIssued("write", f"{TMP}/gym/gym-0/agent/manifest.json"), FileIssued("write", f"{TMP}/data_plane/metadata.msgpack")]
+    assert judged(*others) == []
+
+
+def test_a_publication_without_any_sidecar_is_judged_as_a_whole():
+    assert "snapshot 1 as a whole" in judged(SnapshotPublished("bootstrap", 1, 0, 0, 0, 0))[0].found
+
+
+def test_it_applies_from_turn_level_on():
+    assert GymResumesBeforePublication.applies(TURN)
+    assert not GymResumesBeforePublication.applies(terms(target_level="sibling"))

@@ -1,0 +1,131 @@
+"""Bad input: exit 2, one line that says what would be right, no traceback, nothing half-written left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollproof.cli import main
+
+PLAN = "controller-SnapshotPublished-1-none"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("sweep workplce", "unknown scenario 'workplce' (did you mean workplace?)"),
+        ("sweep workplace --seeds 5:2", "--seeds is '5:2': it holds no seed"),
+        ("sweep workplace --seeds 5", "it must be A:B"),
+        ("sweep workplace --seed 1 --seeds 0:2", "--seed and --seeds are both given"),
+        ("sweep workplace --seed -1", "--seed is -1: it must be 0 or more"),
+        ("sweep workplace --points 0", "--points is '0': it must be all or a number above 0"),
+        ("sweep workplace --disk every", "--disk every comes with a later step"),
+        ("sweep workplace --disk some", "--disk is 'some': it must be none"),
+        ("sweep workplace --level prefix", "--level prefix comes with a later step"),
+        ("sweep workplace --level turns", "--level is 'turns': it must be one of"),
+        ("sweep workplace --world real", "--world real comes with a later step"),
+        ("sweep workplace --second-crashes 3", "--second-crashes comes with a later step"),
+        ("sweep workplace --schedules 3", "--schedules comes with a later step"),
+        ("sweep workplace --workers 2", "--workers comes with a later step"),
+        ("sweep workplace --ray auto", "--ray comes with a later step"),
+        ("sweep workplace --budget 3", "--budget comes with a later step"),
+        ("sweep workplace --fail-fast", "--fail-fast comes with a later step"),
+        ("sweep workplace --shard 0/2", "--shard comes with a later step"),
+        ("sweep workplace --tasks none.jsonl", "none.jsonl: there is no such tasks file"),
+        ("sweep workplace --config none.yaml", "none.yaml: there is no such config file"),
+        ("sweep workplace --faults none.toml", "none.toml: there is no such file"),
+        ("sweep workplace --junit none/junit.xml", "--junit none/junit.xml: cannot be written"),
+        ("sweep workplace --nonsense", "--nonsense"),
+        ("sweep", "SCENARIO"),
+        ("run workplace --crash controller-Restored", "crash plan item 1 'controller-Restored' has 2 parts"),
+        ("run workplace --crash rp1.x", "has 2 parts: it must have 8"),
+        ("replay rp1.x", "has 2 parts: it must have 8"),
+        ("replay no-such-file", "is neither a crash token"),
+        ("judge no-such-folder", "no-such-folder: is no folder"),
+        ("judge .", "holds neither run.json nor sweep.json"),
+        ("report .", "holds neither run.json nor sweep.json"),
+        ("scenarios show nothing", "unknown scenario 'nothing'"),
+        ("scenarios check nothing.toml", "nothing.toml: there is no such scenario file"),
+        ("mutants --area gym", "the command 'mutants' comes with a later step"),
+        ("parity run workplace", "the command 'parity' comes with a later step"),
+        ("bench kernel", "the command 'bench' comes with a later step"),
+        ("shrink rp1.x", "the command 'shrink' comes with a later step"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_wrong_usage_and_input_is_one_line_and_exit_2(
+    words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.startswith("rollproof: error: ") and shown.err.count("\n") == 1
+    assert expected in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "full"])
+def test_an_output_folder_that_cannot_be_written_is_refused_before_anything_runs(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    assert main(["run", "sibling", "--out", str(tmp_path / name)]) == 2
+    assert f"--out {tmp_path / name}: " in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_dies_leaves_no_half_written_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rollproof import commands
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "run_once", die)
+    with pytest.raises(KeyboardInterrupt):
+        commands._finish_run(commands.load("sibling"), commands.Command(scenario="sibling"), 0, (), str(tmp_path / "a" / "b"), True, None,
+                             schedule="0", extra={})  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_history_folder_is_named_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["run", "weight-fifo", "--out", str(out)]) in (0, 3)
+    (out / "life-1.history").write_bytes(b"\x00nonsense")
+    assert main(["judge", str(out)]) == 2
+    assert "life-1.history: is no saved history" in capsys.readouterr().err
+    (out / "life-1.history").unlink()
+    assert main(["judge", str(out)]) == 2
+    assert "life-1.history: cannot be read" in capsys.readouterr().err
+    (out / "run.json").write_text("{")
+    assert main(["judge", str(out)]) == 2
+    assert "run.json: cannot be read" in capsys.readouterr().err
+
+
+def test_an_unknown_knob_or_participant_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "knobs.toml"
+    path.write_text(
+        'format = 1\nname = "knobs"\n[job]\ntarget_level = "sibling"\n[profile]\nspred = 1.0\ntokens_min = "few"\n'
+        '[[faults]]\nat = { process = "job", event = "LifeStarted" }\ndo = { config = { drop_participant = "agnt", instance = "gym-0" } }\n'
+    )
+    assert main(["scenarios", "check", str(path)]) == 2
+    message = capsys.readouterr().err
+    for part in ("profile.spred is not a known key", "profile.tokens_min is 'few'", "config.drop_participant is 'agnt'"):
+        assert part in message
+
+
+def test_a_stranger_with_the_name_of_a_room_is_refused(tmp_path: Path) -> None:
+    stranger = tmp_path / "sim"
+    stranger.mkdir()
+    (stranger / "__init__.py").write_text("")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    finished = subprocess.run([sys.executable, "-c", "import sys; from rollproof.cli import main; sys.exit(main(['scenarios', 'list']))"],
+                              env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)  # fmt: skip
+    assert finished.returncode == 2
+    assert f"the package 'sim' was found in {stranger}" in finished.stderr and "Traceback" not in finished.stderr

@@ -1,0 +1,200 @@
+"""Scenario files: what is read, what the overlays do, and that every fault of a file is named at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from protocol.config import Level
+from scenarios.files import library, load
+from scenarios.model import InputError, Scenario
+from scenarios.tasks import WORKPLACE
+
+SMALL = """
+format = 1
+name = "small"
+[load]
+groups = 2
+siblings = 2
+[job]
+target_level = "sibling"
+train_steps = 1
+"""
+
+
+def written(tmp_path: Path, text: str, name: str = "small.toml") -> str:
+    path = tmp_path / name
+    path.write_text(text)
+    return str(path)
+
+
+def refusal(*arguments: str, **options: object) -> str:
+    with pytest.raises(InputError) as error:
+        load(*arguments, **options)  # type: ignore[arg-type]
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", library())
+def test_every_scenario_of_the_library_is_accepted_and_named_as_its_file(name: str) -> None:
+    scenario = load(name).scenario
+    assert (scenario.name, scenario.source != "", len(scenario.tasks)) == (name, True, 8)
+
+
+def test_the_library_has_the_scenarios_of_this_step() -> None:
+    assert {"workplace", "sibling", "fixed-order", "trainer-only"} <= set(library())
+
+
+def test_the_main_scenario_has_the_load_that_its_numbers_are_promised_for() -> None:
+    job = load("workplace").scenario.job
+    assert (job.level, job.num_prompts_per_step, job.num_generations_per_prompt, job.gym_instances, job.train_steps) == (
+        Level.TURN, 4, 4, 2, 3)  # fmt: skip
+
+
+def test_the_load_becomes_the_jobs_own_keys(tmp_path: Path) -> None:
+    job = load(written(tmp_path, SMALL)).scenario.job
+    assert (job.num_prompts_per_step, job.num_generations_per_prompt, job.train_steps, job.level) == (2, 2, 1, Level.SIBLING)
+
+
+def test_all_faults_of_a_file_are_reported_at_once_with_file_and_key(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+format = 1
+name = "bad"
+colour = "red"
+[load]
+groups = "four"
+[job]
+train_stepz = 3
+[job.sampler]
+name = 7
+[contract]
+may_drop = "yes"
+effects = []
+""",
+    )
+    message = refusal(path)
+    for part in (path, "colour is not a known key", "load.groups is 'four'", "job.train_stepz is not a known key",
+                 "job.sampler.name is 7", "contract.may_drop is 'yes'", "contract.effects comes with a later step"):  # fmt: skip
+        assert part in message
+
+
+def test_a_contradictory_job_is_refused_with_its_key(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL.replace('"sibling"', '"turn"'))
+    assert "job.target_level turn needs rollout_checkpointing.interval_s" in refusal(path)
+
+
+def test_a_size_may_not_be_given_twice(tmp_path: Path) -> None:
+    assert "job.num_prompts_per_step is the load's" in refusal(written(tmp_path, SMALL + "num_prompts_per_step = 3\n"))
+
+
+def test_broken_toml_is_named_by_file_and_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "format = 1\nname = \n")
+    assert refusal(path).startswith(f"{path}:2: is no TOML")
+
+
+def test_an_unknown_scenario_is_answered_with_the_nearest_name() -> None:
+    assert "unknown scenario 'workplase' (did you mean workplace?)" in refusal("workplase")
+
+
+def test_a_missing_scenario_file_is_named() -> None:
+    assert refusal("nowhere/none.toml") == "nowhere/none.toml: there is no such scenario file"
+
+
+def test_the_level_option_overrides_the_file_and_prefix_is_told_to_come_later() -> None:
+    assert load("workplace", level="sibling").scenario.job.level is Level.SIBLING
+    assert "prefix comes with a later step" in refusal("workplace", level="prefix")
+    assert "must be one of rollout, sibling, turn, prefix" in refusal("workplace", level="turns")
+
+
+def test_the_digest_is_over_everything_after_all_overlays(tmp_path: Path) -> None:
+    plain = load("workplace").scenario
+    faults = written(
+        tmp_path, 'format = 1\n[[faults]]\nat = { process = "gym-0", event = "EpisodeAdmitted" }\ndo = { discard = {} }\n'
+    )
+    digests = {plain.digest, load("workplace", level="sibling").scenario.digest, load("workplace", faults=faults).scenario.digest}
+    assert len(digests) == 3
+    assert load("workplace").scenario.digest == plain.digest and len(plain.digest) == 8
+
+
+def test_a_scenario_survives_being_saved() -> None:
+    scenario = load("broken-stream").scenario
+    again = msgspec.json.decode(msgspec.json.encode(scenario), type=Scenario)
+    assert (again, again.digest) == (scenario, scenario.digest)
+
+
+def test_judges_see_the_scenario_as_terms() -> None:
+    scenario = load("fixed-order").scenario
+    terms = scenario.terms
+    assert (terms.scenario, terms.job, terms.data_length, terms.contract.fixed_order) == (
+        "fixed-order", scenario.job, len(WORKPLACE), True)  # fmt: skip
+
+
+FAULT = """
+[[faults]]
+at = {{ process = "{process}", event = "{event}", edge = "{edge}" }}
+do = {{ {verb} = {{ {arguments} }} }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("process", "event", "edge", "verb", "arguments", "expected"),
+    [
+        ("gym-7", "EpisodeAdmitted", "after", "discard", "", "faults[0].at.process is 'gym-7': this job has job, controller"),
+        ("gym-0", "EpisodeAdmited", "after", "discard", "", "did you mean 'EpisodeAdmitted'?"),
+        ("gym-0", "EpisodeAdmitted", "before", "discard", "", "faults[0].at.edge 'before' comes with a later step"),
+        ("gym-0", "EpisodeAdmitted", "after", "kill", "", "faults[0].do.kill comes with a later step"),
+        ("gym-0", "EpisodeAdmitted", "after", "explode", "", "faults[0].do.explode is not a known verb"),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "break_stream",
+            'rows = -1, instance = "gym-0"',
+            "faults[0].do.break_stream.rows is -1",
+        ),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "break_stream",
+            'row = 1, instance = "gym-0"',
+            "faults[0].do.break_stream.row is not a known key",
+        ),
+        ("gym-0", "EpisodeAdmitted", "after", "fail_call", 'operation = "comit", to = "gym-0"', "did you mean 'commit'?"),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "config",
+            'drop_participant = "a", instance = "gym-9"',
+            "config.instance is 'gym-9'",
+        ),
+    ],
+)
+def test_a_wrong_fault_is_refused_with_its_key(
+    tmp_path: Path, process: str, event: str, edge: str, verb: str, arguments: str, expected: str
+) -> None:
+    text = SMALL + FAULT.format(process=process, event=event, edge=edge, verb=verb, arguments=arguments)
+    assert expected in refusal(written(tmp_path, text))
+
+
+def test_a_fault_says_what_it_does_in_full(tmp_path: Path) -> None:
+    text = SMALL + FAULT.format(
+        process="controller", event="SnapshotStarted", edge="after", verb="fail_call", arguments='operation = "prepare"'
+    )
+    (fault,) = load(written(tmp_path, text)).scenario.faults
+    assert (fault.process, fault.event, fault.occurrence, fault.verb) == ("controller", "SnapshotStarted", 1, "fail_call")
+    assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1}
+
+
+def test_a_faults_file_adds_to_the_scenarios_own(tmp_path: Path) -> None:
+    extra = written(
+        tmp_path, "format = 1\n" + FAULT.format(process="gym-0", event="ReplySent", edge="after", verb="discard", arguments="")
+    )
+    assert [fault.verb for fault in load("broken-stream", faults=extra).scenario.faults] == ["break_stream", "discard"]
+    assert "tags is not a known key" in refusal(
+        "workplace", faults=written(tmp_path, "format = 1\ntags = []\nfaults = []\n", "b.toml")
+    )

@@ -1,0 +1,146 @@
+"""A NeMo RL config over a scenario: mapped, kept, not modelled, refused (RULES 13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.files import load
+from scenarios.model import InputError
+from scenarios.nemo_rl import MAPPED, NOT_MODELLED, STRICT_SECTIONS, _type_of, read_config
+
+EXAMPLE = """
+defaults: base_of_another_project.yaml
+grpo:
+  num_generations_per_prompt: 2
+  val_period: 0
+async_rl:
+  sampler:
+    name: in_order
+    max_lookahead_versions: 0
+  max_inflight_prompts: ${grpo.num_prompts_per_step}
+  max_buffered_rollouts: 32
+  diagnostics: false
+  rollout_failure:
+    native:
+      env_timeout_s: null
+    nemo_gym:
+      rollout_timeout_s: null
+checkpointing:
+  enabled: false
+  save_period: 2
+rollout_checkpointing:
+  interval_s: null
+policy:
+  generation:
+    vllm_cfg:
+      async_engine: true
+"""
+
+
+def written(tmp_path: Path, text: str, name: str = "grpo.yaml") -> str:
+    path = tmp_path / name
+    path.write_text(text)
+    return str(path)
+
+
+def refusal(path: str) -> str:
+    with pytest.raises(InputError) as error:
+        read_config(path)
+    return str(error.value)
+
+
+def test_every_mapped_key_is_a_key_of_the_job() -> None:
+    for target in MAPPED.values():
+        assert _type_of(target) is not None
+    assert len(set(MAPPED.values())) == len(MAPPED)
+
+
+def test_modelled_and_not_modelled_keys_do_not_overlap() -> None:
+    assert not [key for key in MAPPED for name in NOT_MODELLED if key == name or key.startswith(name + ".")]
+    assert {name.split(".")[0] for name in NOT_MODELLED} <= set(STRICT_SECTIONS)
+
+
+def test_each_key_of_the_file_goes_exactly_one_way(tmp_path: Path) -> None:
+    overlay = read_config(written(tmp_path, EXAMPLE))
+    assert overlay.mapped == (
+        "grpo.num_generations_per_prompt",
+        "async_rl.sampler.name",
+        "async_rl.sampler.max_lookahead_versions",
+        "async_rl.max_buffered_rollouts",
+        "checkpointing.save_period",
+        "policy.generation.vllm_cfg.async_engine",
+    )
+    assert overlay.not_modelled == (
+        "defaults (base_of_another_project.yaml)",
+        "grpo.val_period",
+        "async_rl.diagnostics",
+        "async_rl.rollout_failure.native.env_timeout_s",
+    )
+    assert set(overlay.kept) == set(MAPPED) - set(overlay.mapped)
+
+
+def test_null_absent_and_unresolved_keys_keep_the_scenarios_value(tmp_path: Path) -> None:
+    plain, laid = load("workplace").scenario.job, load("workplace", config=written(tmp_path, EXAMPLE)).scenario.job
+    assert (laid.num_generations_per_prompt, laid.sampler.max_lookahead_versions, laid.checkpointing.save_period) == (2, 0, 2)
+    assert (laid.num_prompts_per_step, laid.max_inflight_prompts) == (plain.num_prompts_per_step, plain.max_inflight_prompts)
+    assert laid.rollout_checkpointing.interval_s == plain.rollout_checkpointing.interval_s
+
+
+def test_saving_is_kept_on_unless_the_config_is_strict(tmp_path: Path) -> None:
+    path = written(tmp_path, EXAMPLE)
+    assert load("workplace", config=path).scenario.job.checkpointing.enabled is True
+    assert load("workplace", config=path, config_strict=True).scenario.job.checkpointing.enabled is False
+
+
+def test_one_warning_names_everything_without_effect(tmp_path: Path) -> None:
+    overlay = read_config(written(tmp_path, EXAMPLE))
+    assert "\n" not in overlay.warning
+    for key in (*overlay.kept, *overlay.not_modelled):
+        assert key in overlay.warning
+
+
+MISSPELT = (
+    "async_rl.max_inflight_promts",
+    "rollout_checkpointing.interval",
+    "rollout_recovery.sibling_granularity",
+    "token_capture.enable",
+)
+
+
+@pytest.mark.parametrize("key", MISSPELT)
+def test_an_unknown_key_inside_a_strict_section_is_refused(tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    message = refusal(written(tmp_path, f"{section}:\n  {name}: 1\n"))
+    assert f"{key} is not a known key" in message and f"{section} has " in message
+
+
+def test_an_unknown_key_elsewhere_is_only_named(tmp_path: Path) -> None:
+    assert read_config(written(tmp_path, "logger:\n  wandb:\n    name: x\n")).not_modelled == ("logger.wandb.name",)
+
+
+def test_all_faults_of_a_config_are_reported_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, "async_rl:\n  max_buffered_rollouts: many\n  nonsense: 1\n  watchdog: 3\n")
+    message = refusal(path)
+    assert message.startswith(f"{path}: ")
+    for part in ("async_rl.max_buffered_rollouts is 'many'", "async_rl.nonsense is not a known key", "async_rl.watchdog is 3"):
+        assert part in message
+
+
+def test_a_combination_the_core_refuses_names_the_config(tmp_path: Path) -> None:
+    path = written(tmp_path, "async_rl:\n  max_buffered_rollouts: 2\n")
+    with pytest.raises(InputError, match="max_buffered_rollouts is 2") as error:
+        load("workplace", config=path)
+    assert path in str(error.value)
+
+
+def test_broken_yaml_is_named_by_file_and_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "grpo:\n  a: [1\nb: 2\n")
+    assert refusal(path).startswith(f"{path}:3: is no YAML")
+
+
+def test_defaults_that_lie_beside_the_file_are_merged_below_it(tmp_path: Path) -> None:
+    written(tmp_path, "grpo:\n  num_prompts_per_step: 3\n  max_num_steps: 2\n", "base.yaml")
+    overlay = read_config(written(tmp_path, "defaults: base.yaml\ngrpo:\n  max_num_steps: 5\n"))
+    assert overlay.values == {"num_prompts_per_step": 3, "train_steps": 5} and overlay.not_modelled == ()
