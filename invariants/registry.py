@@ -13,11 +13,27 @@ from invariants.durability.no_cut_inside_an_optimizer_commit import NoCutInsideA
 from invariants.durability.payload_is_durable_before_its_name import PayloadIsDurableBeforeItsName
 from invariants.durability.the_newest_restore_point_stays import TheNewestRestorePointStays
 from invariants.durability.the_newest_valid_state_is_restored import TheNewestValidStateIsRestored
+from invariants.gym.admission_reopens import AdmissionReopens
+from invariants.gym.calls_end_in_time import CallsEndInTime
+from invariants.gym.continued_once import ContinuedOnce
+from invariants.gym.errors_have_their_cause import ErrorsHaveTheirCause
+from invariants.gym.exports_are_known import ExportsAreKnown
+from invariants.gym.manifest_is_the_unfinished import ManifestIsTheUnfinished
+from invariants.gym.one_owner import OneOwner
+from invariants.gym.participants_are_there import ParticipantsAreThere
+from invariants.gym.restarts_are_not_saved import RestartsAreNotSaved
 from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
+from invariants.ledger.dropped_is_retired import DroppedIsRetired
+from invariants.ledger.every_prompt_once import EveryPromptOnce
+from invariants.ledger.forgotten_was_retired import ForgottenWasRetired
+from invariants.ledger.groups_are_whole import GroupsAreWhole
+from invariants.ledger.new_identity_costs_one import NewIdentityCostsOne
 from invariants.ledger.one_live_execution import OneLiveExecution
+from invariants.ledger.one_open_step import OneOpenStep
 from invariants.ledger.one_sealed_attempt import OneSealedAttempt
 from invariants.ledger.refusal_costs_nothing import RefusalCostsNothing
 from invariants.ledger.seal_is_current import SealIsCurrent
+from invariants.ledger.training import TrainsAsTheReference
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
 from protocol.judging import Judge
@@ -28,6 +44,12 @@ JUDGES: tuple[type[Judge], ...] = (
     OneSealedAttempt,  # I3
     DispatchedIsSubmitted,  # I4
     RefusalCostsNothing,  # I5
+    NewIdentityCostsOne,  # I6
+    DroppedIsRetired,  # I7
+    ForgottenWasRetired,  # I8
+    EveryPromptOnce,  # I10
+    GroupsAreWhole,  # I11
+    OneOpenStep,  # I12
     EveryOwnedStagingRowIsSaved,  # I13
     CanonicalRowsAreTheSidecars,  # I14
     FinalizedGroupsAreTheReplayGroups,  # I15
@@ -39,6 +61,16 @@ JUDGES: tuple[type[Judge], ...] = (
     TheNewestValidStateIsRestored,  # I22
     TheNewestRestorePointStays,  # I23
     GymNeverDelaysATrainerSave,  # I24
+    ManifestIsTheUnfinished,  # I26
+    OneOwner,  # I27
+    RestartsAreNotSaved,  # I28
+    ExportsAreKnown,  # I29
+    CallsEndInTime,  # I30
+    AdmissionReopens,  # I31
+    ErrorsHaveTheirCause,  # I32
+    ParticipantsAreThere,  # I40
+    ContinuedOnce,  # I41
     GymResumesBeforePublication,  # I63
     EveryRunProgressesOrEndsTyped,  # I67
+    TrainsAsTheReference,  # PARITY-1
 )

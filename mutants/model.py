@@ -49,7 +49,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the kill matrix. ``points``: crash points judged until it was caught (all, if it was not)."""
+    """One line of the kill matrix. ``points``: how many drawn crash points show it once on average (all, if none does)."""
 
     number: int
     name: str

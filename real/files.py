@@ -16,7 +16,7 @@ from typing import Any
 
 from protocol.errors import MissingFile, ProtocolError
 from protocol.history import Event, FileDone, FileIssued, FileRead
-from real.waits import State, Wait
+from real.waits import Fence, State, Wait
 
 REMOVED = ".removed"  # a removed tree goes here first: its name vanishes at once, as the seam's ``remove`` promises
 
@@ -25,7 +25,7 @@ class Operation(Wait):
     """One operation. Once it was issued it lands, even if its task is cancelled meanwhile."""
 
     def __init__(self, files: RealFiles, act: Callable[[], Any], path: str, issued: Event | None, done: Event | None) -> None:
-        super().__init__()
+        super().__init__(files.fence)
         self._files = files
         self._act = act
         self._path = path
@@ -40,6 +40,8 @@ class Operation(Wait):
     def _land(self) -> None:
         value: Any = None
         error: Exception | None = None
+        if self.fence.up:
+            return
         try:
             value = self._act()
         except ProtocolError as raised:
@@ -57,9 +59,10 @@ class Operation(Wait):
 class RealFiles:
     """``protocol.runtime.Files`` under ``root``. ``record`` writes an event of the process that owns it."""
 
-    def __init__(self, root: Path, record: Callable[[Event], None]) -> None:
+    def __init__(self, root: Path, record: Callable[[Event], None], fence: Fence) -> None:
         self.root = root
         self.record = record
+        self.fence = fence
 
     def write(self, path: str, data: bytes) -> Operation:
         def act() -> None:

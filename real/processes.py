@@ -4,7 +4,8 @@ What crosses between processes is pickled and unpickled on the way, as it would 
 and an error arrives as its own copy or, if it is no ``ProtocolError``, as ``PeerFailed``. Messages of one sender to one
 receiver stay in order: each lands in a later turn of the loop, in the order of sending.
 
-A failure that nobody joins ends the life, as in the simulator; the rules for *unjoined* are those of ``sim.kernel``.
+A failure that nobody joins ends the life, as in the simulator and by its rules: nobody waits for the task when it fails,
+it was not cancelled, and no ``first_of`` that held its join was won by another wait.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from protocol.errors import Lost, PeerFailed, ProtocolError
 from protocol.history import Event
 from protocol.runtime import END, Cancelled, Fenced, Handler
 from real.recorder import Recorder
-from real.waits import State, Wait
+from real.waits import Fence, State, Wait
 
 CURRENT: ContextVar[RealTask] = ContextVar("current")
 
@@ -29,6 +30,9 @@ class RealTask:
     """A coroutine of one process, as an asyncio task. A cancelled one joins as None."""
 
     def __init__(self, process: Process, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+        if process.job.fence.up:
+            coroutine.close()
+        process.job.fence.check()
         self.process = process
         self.name = name
         self.done = False
@@ -50,11 +54,8 @@ class RealTask:
             self._cancelled = True
             self._task.cancel()
 
-    def when_done(self, act: Callable[[], None]) -> None:
-        self._task.add_done_callback(lambda _: act())
-
     async def stop(self) -> None:
-        """Cancel, and wait until its ``finally`` blocks have run."""
+        """Cancel, and wait until it is over."""
         self.cancel()
         await asyncio.wait([self._task])
 
@@ -80,13 +81,18 @@ class RealTask:
         joiners, self.joiners = self.joiners, []
         for joiner in joiners:
             joiner.finished(self)
+        if self.process.job.fence.up:
+            return
         if error is not None and not joiners and not self._cancelled and not self.watched:
-            self.process.job.fail(self.process.name, self.name, error)
+            self.process.job.failure = (self.process.name, self.name, error)
+            self.process.job.end()
+        elif self is self.process.job.main:
+            self.process.job.end()
 
 
 class Join(Wait):
     def __init__(self, task: RealTask) -> None:
-        super().__init__()
+        super().__init__(task.process.job.fence)
         self._task = task
 
     def begin(self) -> None:
@@ -110,8 +116,8 @@ class Join(Wait):
 class AllOf(Wait):
     """Joins every task at once, so that no failure among them is unjoined."""
 
-    def __init__(self, tasks: Sequence[RealTask]) -> None:
-        super().__init__()
+    def __init__(self, fence: Fence, tasks: Sequence[RealTask]) -> None:
+        super().__init__(fence)
         self._tasks = tuple(tasks)
 
     def begin(self) -> None:
@@ -147,7 +153,9 @@ class Job:
         self.by_name: dict[str, Process] = {}
         self.tasks: dict[RealTask, None] = {}  # unfinished ones
         self.failure: tuple[str, str, Exception] | None = None  # (process, task, error) of the first unjoined one
-        self.over = asyncio.Event()  # set at a failure
+        self.main: RealTask | None = None  # the life ends with it
+        self.over = asyncio.Event()
+        self.fence = Fence()
         self.began = asyncio.get_running_loop().time()
 
     def process(self, name: str) -> Process:
@@ -160,16 +168,19 @@ class Job:
         return (asyncio.get_running_loop().time() - self.began) / self.time_scale
 
     def record(self, process: str, event: Event) -> None:
+        if self.fence.up:
+            return
         task = CURRENT.get(None)
         self.recorder.record(self.now(), process, task.name if task is not None else "", event)
 
-    def fail(self, process: str, task: str, error: Exception) -> None:
-        if self.failure is None:
-            self.failure = (process, task, error)
+    def end(self) -> None:
+        """The life is over at this very step: no other task gets another turn that could do anything."""
+        self.fence.up = True
         self.over.set()
 
     async def stop(self) -> None:
-        """No task outlives its life: cancel what runs, and whatever that starts."""
+        """No task outlives its life: what still runs is closed under the fence, where its ``finally`` can do nothing."""
+        self.fence.up = True
         while self.tasks:
             for task in list(self.tasks):
                 await task.stop()
@@ -224,7 +235,8 @@ class Request:
 
     def start(self, handlers: Mapping[type, Handler]) -> None:
         handler = handlers.get(type(self.message))
-        self.handler = RealTask(self.peer, self._answer(handler), type(self.message).__name__)
+        if not self.peer.job.fence.up:
+            self.handler = RealTask(self.peer, self._answer(handler), type(self.message).__name__)
 
     async def _answer(self, handler: Handler | None) -> None:
         value: Any = None
@@ -252,7 +264,7 @@ class RealCall(Wait):
     """It is on its way from the start; its outcome stays, so it may be awaited again."""
 
     def __init__(self, peer: Process, message: Any) -> None:
-        super().__init__()
+        super().__init__(peer.job.fence)
         self.request = Request(peer, message, self)
 
     @property
@@ -276,6 +288,7 @@ class RealStream:
     """The caller's side: what has arrived and was not yet taken, then how it ended (again and again)."""
 
     def __init__(self, peer: Process, message: Any) -> None:
+        peer.job.fence.check()
         self.items: deque[Any] = deque()
         self.ended = False
         self.error: Exception | None = None
@@ -314,7 +327,7 @@ class RealStream:
 
 class NextItem(Wait):
     def __init__(self, stream: RealStream) -> None:
-        super().__init__()
+        super().__init__(stream.request.peer.job.fence)
         self._stream = stream
 
     def begin(self) -> None:

@@ -18,7 +18,7 @@ from protocol.history import Event
 from protocol.runtime import Files, Handler
 from real.files import RealFiles
 from real.processes import CURRENT, AllOf, Job, RealCall, RealStream, RealTask, later
-from real.waits import FirstOf, Lock, Queue, Signal, State, Timer, Wait
+from real.waits import Fence, FirstOf, Lock, Queue, Signal, State, Timer, Wait
 
 T = TypeVar("T")
 
@@ -59,8 +59,8 @@ class Loop:
 class Handoff(Wait):
     """One function on its way through a loop; it runs even if its caller has left by then."""
 
-    def __init__(self, loop: Loop, function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
-        super().__init__()
+    def __init__(self, fence: Fence, loop: Loop, function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
+        super().__init__(fence)
         self._loop = loop
         self._function = function
         self._items = items
@@ -85,7 +85,7 @@ class AsyncioRuntime:
     def __init__(self, job: Job, me: str, root: Path, seed: int) -> None:
         self.me = me
         self.life = job.life
-        self.files: Files = RealFiles(root, self.record)
+        self.files: Files = RealFiles(root, self.record, job.fence)
         self._job = job
         self.process = job.process(me)
         self._seed = seed
@@ -99,25 +99,25 @@ class AsyncioRuntime:
         return self._job.now()
 
     def sleep(self, seconds: float) -> Timer:
-        return Timer(seconds * self._job.time_scale)
+        return Timer(self._job.fence, seconds * self._job.time_scale)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> RealTask:
         return RealTask(self.process, coroutine, name)
 
     def signal(self) -> Signal:
-        return Signal()
+        return Signal(self._job.fence)
 
     def lock(self) -> Lock:
-        return Lock()
+        return Lock(self._job.fence)
 
     def queue(self) -> Queue:
-        return Queue()
+        return Queue(self._job.fence)
 
     def first_of(self, *waits: Awaitable[Any], timeout_s: float | None = None) -> FirstOf:
-        return FirstOf(waits, None if timeout_s is None else timeout_s * self._job.time_scale)
+        return FirstOf(self._job.fence, waits, None if timeout_s is None else timeout_s * self._job.time_scale)
 
     def all_of(self, tasks: Sequence[Any]) -> AllOf:
-        return AllOf(tasks)
+        return AllOf(self._job.fence, tasks)
 
     def call(self, peer: str, message: Any) -> RealCall:
         return RealCall(self._job.process(peer), message)
@@ -129,7 +129,7 @@ class AsyncioRuntime:
         self.process.serve(handlers)
 
     def on_loop(self, name: str, function: Callable[[Sequence[Any]], T], items: Sequence[Any]) -> Awaitable[T]:
-        return cast("Awaitable[T]", Handoff(self._loops.setdefault(name, Loop()), function, items))
+        return cast("Awaitable[T]", Handoff(self._job.fence, self._loops.setdefault(name, Loop()), function, items))
 
     def random(self, purpose: str, entity: str) -> SeededStream:
         """This process's stream of that name; asked for again, it goes on where it stands."""

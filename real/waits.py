@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Sequence
 from enum import Enum
 from typing import Any
 
+from protocol.runtime import Fenced
+
 Waker = Callable[["Wait"], None]
 
 
@@ -23,10 +25,23 @@ class State(Enum):
     OVER = 2
 
 
+class Fence:
+    """Goes up when a life is over: whoever still waits or starts something gets ``Fenced``, and nothing acts any more."""
+
+    def __init__(self) -> None:
+        self.up = False
+
+    def check(self) -> None:
+        if self.up:
+            raise Fenced
+
+
 class Wait:
     """Subclasses register in ``begin`` (or ``settle`` there if nothing is to be waited for) and undo it in ``detach``."""
 
-    def __init__(self) -> None:
+    def __init__(self, fence: Fence) -> None:
+        fence.check()
+        self.fence = fence
         self.state = State.IDLE
         self.value: Any = None
         self.error: BaseException | None = None
@@ -75,6 +90,7 @@ class Wait:
         pass
 
     def __await__(self) -> Generator[Any, None, Any]:
+        self.fence.check()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake(_: Wait) -> None:
@@ -95,8 +111,8 @@ class Wait:
 class Timer(Wait):
     """``seconds`` of real time, from the moment it begins."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
+    def __init__(self, fence: Fence, seconds: float) -> None:
+        super().__init__(fence)
         self.seconds = max(seconds, 0.0)
         self._handle: asyncio.TimerHandle | None = None
 
@@ -111,13 +127,13 @@ class Timer(Wait):
 class FirstOf(Wait):
     """Index of the first wait that is over (the lowest, if several are at once), None at the time-out."""
 
-    def __init__(self, waits: Sequence[Any], timeout_s: float | None) -> None:
-        super().__init__()
+    def __init__(self, fence: Fence, waits: Sequence[Any], timeout_s: float | None) -> None:
+        super().__init__(fence)
         for wait in waits:
             if not isinstance(wait, Wait):
                 raise TypeError(f"first_of takes waits of the runtime (a call, a join, a sleep, ...), not {wait!r}")
         self.waits: Sequence[Wait] = waits
-        self.timer = None if timeout_s is None else Timer(timeout_s)
+        self.timer = None if timeout_s is None else Timer(fence, timeout_s)
         self.winner: Wait | None = None
 
     def begin(self) -> None:
@@ -157,7 +173,8 @@ class FirstOf(Wait):
 class Signal:
     """Wakes whoever waits now."""
 
-    def __init__(self) -> None:
+    def __init__(self, fence: Fence) -> None:
+        self.fence = fence
         self.waits: list[SignalWait] = []
 
     def wait(self) -> SignalWait:
@@ -171,7 +188,7 @@ class Signal:
 
 class SignalWait(Wait):
     def __init__(self, signal: Signal) -> None:
-        super().__init__()
+        super().__init__(signal.fence)
         self._signal = signal
 
     def begin(self) -> None:
@@ -185,7 +202,8 @@ class Queue:
     """Unbounded FIFO. An item goes to the getter that waits longest; one that cannot take it any more puts it back
     in its place, or passes it on."""
 
-    def __init__(self) -> None:
+    def __init__(self, fence: Fence) -> None:
+        self.fence = fence
         self.items: deque[tuple[int, Any]] = deque()  # (order of arrival, item)
         self.getters: deque[Get] = deque()
         self._count = 0
@@ -210,7 +228,7 @@ class Queue:
 
 class Get(Wait):
     def __init__(self, queue: Queue) -> None:
-        super().__init__()
+        super().__init__(queue.fence)
         self._queue = queue
         self._number = 0
 
@@ -235,7 +253,8 @@ class Get(Wait):
 class Lock:
     """Mutual exclusion, first come first served: a release hands it to the next in line, so nobody slips in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, fence: Fence) -> None:
+        self.fence = fence
         self.held = False
         self.line: deque[Acquire] = deque()
 
@@ -255,7 +274,7 @@ class Lock:
 
 class Acquire(Wait):
     def __init__(self, lock: Lock) -> None:
-        super().__init__()
+        super().__init__(lock.fence)
         self._lock = lock
 
     def begin(self) -> None:

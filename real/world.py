@@ -45,17 +45,16 @@ async def live(
             first = Job(recorder.life, recorder, time_scale)
             first.record(JOB, LifeStarted(recorder.life))
             runtime = AsyncioRuntime(first, identity.CONTROLLER, root, seed)
-            status = await _until_over(first, RealTask(runtime.process, clean_up(runtime), "clean-up"))
+            first.main = RealTask(runtime.process, clean_up(runtime), "clean-up")
+            status = await _until_over(first)
             if status.outcome != "ended":
                 return status
             second = Job(recorder.life, recorder, time_scale)
-            main: RealTask | None = None
             for name, factory in processes.items():
                 runtime = AsyncioRuntime(second, name, root, seed)
                 task = RealTask(runtime.process, _boot(runtime, factory), "main")
-                main = task if name == identity.CONTROLLER else main
-            assert main is not None, "a job has a controller"
-            return await _until_over(second, main)
+                second.main = task if name == identity.CONTROLLER else second.main
+            return await _until_over(second)
     except TimeoutError:
         return RunStatus("time")
 
@@ -65,9 +64,8 @@ async def _boot(runtime: AsyncioRuntime, factory: Factory) -> None:
     await factory(runtime)
 
 
-async def _until_over(job: Job, main: RealTask) -> RunStatus:
-    """Wait for ``main`` or a failure, then stop whatever still runs."""
-    main.when_done(job.over.set)
+async def _until_over(job: Job) -> RunStatus:
+    """Wait until the main task ends or something fails, then stop whatever still runs."""
     try:
         await job.over.wait()
     finally:

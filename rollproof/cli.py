@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(args=words, prog_name="rollproof", standalone_mode=False)
     except InputError as error:
         return refuse(str(error))
+    except KeyboardInterrupt:
+        return refuse("interrupted")
     except BrokenPipeError:  # the reader went away: head, a closed pager
         return 0
     except Exception as error:

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from invariants.registry import JUDGES
 from protocol.judging import Verdict
 from reports.failure import Evidence
-from reports.html import sweep_page
 from reports.junit import junit_xml
-from reports.summary import print_run, print_sweep
-from reports.timeline import milestones
 from rollproof import saving
 from rollproof.doctor import examine
-from rollproof.judging import JudgedRun, judge_saved
+from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
 from rollproof.options import later, outcomes_of, plan_of_option, points_of, seeds_of
-from rollproof.running import Command, FinishedRun, evidence_of, names_of, run_once
+from rollproof.running import Command, evidence_of, names_of, run_once
 from rollproof.saving import SavedRun, SavedSweep
+from rollproof.showing import emit, guarantees, page_of, progress_bar, run_report, show_run, show_sweep, show_timeline, warn
 from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
-from rollproof.tokens import address_text, code_digest, read_token
+from rollproof.tokens import code_digest, read_token
 from scenarios.files import Loaded, find, library, load
 from scenarios.model import InputError
 
@@ -94,16 +89,16 @@ def sweep_command(
     count, outcomes = points_of(points), outcomes_of(disk)
     loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
-        _warn(loaded)
-        with _progress() as progress:
+        warn(loaded)
+        with progress_bar() as progress:
             finished = sweep_seeds(loaded, command, wanted, points=count, outcomes=outcomes, progress=progress, folder=folder)
         if junit_file is not None:
             junit_file.write_bytes(junit_xml(finished.report, finished.evidence, guarantees()))
         if folder is not None:
             found = saving.read_folder(folder)
             assert isinstance(found, SavedSweep)  # it was just written
-            (folder / saving.REPORT_FILE).write_text(_page(found), encoding="utf-8")
-    _print_sweep(finished, json)
+            (folder / saving.REPORT_FILE).write_text(page_of(found), encoding="utf-8")
+    show_sweep(finished, json)
     raise typer.Exit(EXIT[finished.report["verdict"]])
 
 
@@ -176,9 +171,9 @@ def judge_command(
         judged = judge_saved(saved, packed, JUDGES)
         evidence = evidence_of(saved, judged)
         report = run_report(saved, judged, evidence) | {"classes_run": 0}
-        _show_run(report, evidence, json, junit)
+        show_run(report, evidence, json, junit)
         raise typer.Exit(EXIT[report["verdict"]])
-    with _progress() as progress:
+    with progress_bar() as progress:
         again = judge_sweep(folder, saved, progress)
     report = again.report | {"classes_run": again.classes_run, "version": code_digest()}
     report["messages"] = [*report["messages"], f"{again.classes_run} classes were run again"] if not json else report["messages"]
@@ -192,7 +187,7 @@ def judge_command(
     with saving.out_file(junit, "--junit") as junit_file:
         if junit_file is not None:
             junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
-    _print_sweep(FinishedSweep(report=report, results=[], evidence=evidence), json)
+    show_sweep(FinishedSweep(report=report, results=[], evidence=evidence), json)
     raise typer.Exit(EXIT[report["verdict"]])
 
 
@@ -208,8 +203,8 @@ def report_command(
     page = folder / saving.REPORT_FILE
     with saving.out_file(str(page), "report") as file:
         assert file is not None  # a path was given
-        file.write_text(_page(saved), encoding="utf-8")
-    _emit({"report": str(page), "verdict": saved.result["verdict"]} if json else str(page))
+        file.write_text(page_of(saved), encoding="utf-8")
+    emit({"report": str(page), "verdict": saved.result["verdict"]} if json else str(page))
 
 
 @scenarios_app.command("list")
@@ -220,10 +215,10 @@ def scenarios_list(json: JsonOption = False) -> None:
         scenario = load(name).scenario
         rows.append({"name": name, "tags": list(scenario.tags), "source": scenario.source})
     if json:
-        _emit({"scenarios": rows})
+        emit({"scenarios": rows})
         return
     for row in rows:
-        _emit(f"{row['name']:20s} {', '.join(row['tags']):16s} {row['source']}")
+        emit(f"{row['name']:20s} {', '.join(row['tags']):16s} {row['source']}")
 
 
 @scenarios_app.command("show")
@@ -231,9 +226,9 @@ def scenarios_show(name: ScenarioArgument, json: JsonOption = False) -> None:
     """The scenario's file; with --json the whole scenario as it is run."""
     loaded = load(name)
     if json:
-        _emit({**msgspec.to_builtins(loaded.scenario), "digest": loaded.scenario.digest})
+        emit({**msgspec.to_builtins(loaded.scenario), "digest": loaded.scenario.digest})
         return
-    _emit(find(name).read_text(encoding="utf-8").rstrip())
+    emit(find(name).read_text(encoding="utf-8").rstrip())
 
 
 @scenarios_app.command("check")
@@ -242,10 +237,10 @@ def scenarios_check(file: Annotated[str, typer.Argument(metavar="FILE")], json: 
     loaded, _ = _load(file, None, None, None, False, None)
     scenario = loaded.scenario
     if json:
-        _emit({"ok": True, "name": scenario.name, "digest": scenario.digest})
+        emit({"ok": True, "name": scenario.name, "digest": scenario.digest})
         return
     load_text = f"level {scenario.job.target_level}, {len(scenario.tasks)} tasks, {len(scenario.faults)} faults"
-    _emit(f"{file}: ok: {scenario.name}, {load_text}")
+    emit(f"{file}: ok: {scenario.name}, {load_text}")
 
 
 @app.command("doctor")
@@ -253,11 +248,11 @@ def doctor_command(json: JsonOption = False) -> None:
     """Where the packages were found, versions, memory, disk and ports."""
     found = examine()
     if json:
-        _emit(found)
+        emit(found)
     else:
         for name, value in found.items():
             for line in [f"{key} {inner}" for key, inner in value.items()] if isinstance(value, dict) else [value]:
-                _emit(f"{name:14s} {line}")
+                emit(f"{name:14s} {line}")
     raise typer.Exit(0 if found["ok"] else 2)
 
 
@@ -274,11 +269,6 @@ for _name in ("mutants", "parity", "bench", "shrink", "models", "calibrate"):
 
 
 # --- what the commands share -------------------------------------------------------------------------------------------
-
-
-def guarantees() -> dict[str, str]:
-    """Invariant -> its sentence."""
-    return {judge.invariant: judge.guarantee() for judge in JUDGES}
 
 
 def _load(
@@ -310,7 +300,7 @@ def _finish_run(
     timeline: bool = False,
 ) -> None:
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
-        _warn(loaded)
+        warn(loaded)
         finished = run_once(loaded, command, seed, plan, schedule)
         if folder is not None:
             saving.write_packed(folder, finished.packed)
@@ -321,77 +311,9 @@ def _finish_run(
         if junit_file is not None:
             junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
     if timeline and not json:
-        _print_timeline(finished)
-    _show_run(report, evidence, json, None)
+        show_timeline(finished)
+    show_run(report, evidence, json, None)
     raise typer.Exit(EXIT[report["verdict"]])
-
-
-def run_report(saved: SavedRun, judged: JudgedRun, evidence: list[Evidence]) -> dict[str, Any]:
-    """What ``run``, ``replay`` and ``judge`` print with ``--json``."""
-    return {
-        "scenario": saved.scenario.name,
-        "level": saved.level,
-        "seed": saved.seed,
-        "token": saved.token,
-        "version": saved.code_digest,
-        "verdict": judged.verdict.value,
-        "judges": judged.judges,
-        "history_hash": judged.history_hash,
-        "lives": [
-            {"number": life.number, "outcome": life.status.outcome, "error": life.status.error, "fired": life.fired,
-             "address": life.address, "events": life.events, "steps": life.steps, "time_s": life.time_s}
-            for life in saved.lives
-        ],
-        "violations": [
-            {"invariant": item.invariant, "token": item.token, "message": item.message, "command": item.command}
-            for item in evidence
-        ],
-        "messages": judged.messages,
-    }  # fmt: skip
-
-
-def _show_run(report: dict[str, Any], evidence: list[Evidence], json: bool, junit: str | None) -> None:
-    with saving.out_file(junit, "--junit") as junit_file:
-        if junit_file is not None:
-            junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
-    if json:
-        _emit(report)
-    else:
-        print_run(_stdout(), report, evidence)
-
-
-def _print_sweep(finished: FinishedSweep, json: bool) -> None:
-    if json:
-        _emit(finished.report)
-    else:
-        print_sweep(_stdout(), finished.report, finished.evidence)
-
-
-def _print_timeline(finished: FinishedRun) -> None:
-    saved = finished.saved
-    for life, item in zip(saved.lives, saved.plan, strict=False):
-        if life.address is not None and life.address != item[:4]:
-            _emit(f"life {life.number}: the canonical address of this point is {address_text(life.address)}")
-    for life, records in zip(saved.lives, finished.judged.histories, strict=True):
-        _emit(f"life {life.number}:")
-        for line in milestones(records):
-            _emit(f"  {line}")
-
-
-def _page(saved: SavedSweep) -> str:
-    return sweep_page(
-        saved.result,
-        [msgspec.convert(item, Evidence) for item in saved.evidence],
-        guarantees=guarantees(),
-        scenario=msgspec.to_builtins(saved.scenario),
-        command=saved.command,
-        versions=saved.versions,
-    )
-
-
-def _warn(loaded: Loaded) -> None:
-    if loaded.config is not None:
-        Console(stderr=True).print(f"warning: {loaded.config.warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _only_simulated(world: str) -> None:
@@ -406,25 +328,3 @@ def _other_scenario(digest: str, loaded: Loaded) -> str:
         f"the token was made for scenario digest {digest}, and {loaded.scenario.name} with these options has "
         f"{loaded.scenario.digest}: give the same --tasks, --config and --faults, or the code that made it"
     )
-
-
-def _stdout() -> Console:
-    return Console(highlight=False)
-
-
-def _emit(value: Any) -> None:
-    print(value if isinstance(value, str) else msgspec.json.encode(value).decode())
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int], Callable[[str, int, int], None]]]:
-    """A live bar on stderr: one row a seed, its text the stage of the sweep."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-
-        def of(seed: int) -> Callable[[str, int, int], None]:
-            task: TaskID = bar.add_task(f"seed {seed}", total=None)
-            return lambda stage, done, total: bar.update(task, description=f"seed {seed}: {stage}", completed=done, total=total)
-
-        yield of

@@ -30,6 +30,7 @@ FORMAT = 1  # of run.json and sweep.json
 RUN_FILE = "run.json"
 SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"
+CLASSES_FILE = "classes.jsonl"
 
 _AnyEvent: Any = Union[tuple(history.EVENTS)]  # noqa: UP007 - built from the vocabulary
 _Row: Any = tuple[int, float, str, int, str, _AnyEvent]
@@ -83,6 +84,7 @@ class SavedSweep(msgspec.Struct, frozen=True, kw_only=True):
     code_digest: str
     command: str
     versions: dict[str, str]
+    seeds: tuple[int, int]  # the last one not included
     points: int | None
     outcomes: tuple[str, ...]
     result: dict[str, Any]

@@ -13,9 +13,10 @@ from invariants.registry import JUDGES
 from protocol.judging import Verdict
 from reports.failure import Evidence
 from rollproof.running import Command, evidence_of, run_once, token_of
-from rollproof.saving import SWEEP_FILE, SavedSweep, pack_life, versions, write_packed
+from rollproof.saving import CLASSES_FILE, SWEEP_FILE, SavedSweep, pack_life, read_packed, versions, write_packed
 from rollproof.tokens import code_digest
 from scenarios.files import Loaded
+from scenarios.model import InputError
 from sim.explore.points import Plan, PlanItem
 from sim.explore.result import SweepResult
 from sim.explore.sweep import sweep
@@ -81,6 +82,7 @@ def sweep_seeds(
             code_digest=code_digest(),
             command=f"rollproof sweep {command.scenario}{command.overlays()} --seeds {seeds.start}:{seeds.stop}",
             versions=versions(),
+            seeds=(seeds.start, seeds.stop),
             points=points,
             outcomes=outcomes,
             result=report,
@@ -135,7 +137,7 @@ def _save_seed(folder: Path, result: SweepResult) -> None:
     """Life 1 (the reference) and one row a class."""
     write_packed(folder, pack_life("life-1", result.life_1))
     encode = msgspec.json.Encoder().encode
-    (folder / "classes.jsonl").write_bytes(b"".join(encode(row) + b"\n" for row in result.rows))
+    (folder / CLASSES_FILE).write_bytes(b"".join(encode(row) + b"\n" for row in result.rows))
 
 
 def merge(results: list[SweepResult]) -> dict[str, Any]:
@@ -205,15 +207,24 @@ class SweptAgain(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge_sweep(folder: Path, saved: SavedSweep, progress: Callable[[int], Progress] | None = None) -> SweptAgain:
     """Run every class of a saved sweep again with today's judges and compare its history with the saved hash."""
-    first, last = saved.result["seeds"]
+    seeds = range(*saved.seeds)
+    before = {seed: _saved_hashes(folder / f"seed-{seed}") for seed in seeds}  # what is missing is said before anything runs
     results: list[SweepResult] = []
     differing: list[str] = []
-    for seed in range(first, last):
+    for seed in seeds:
         watch = progress(seed) if progress is not None else None
         result = sweep(saved.scenario, seed, JUDGES, points=saved.points, outcomes=saved.outcomes, progress=watch, verify=False)
         results.append(result)
-        lines = (folder / f"seed-{seed}" / "classes.jsonl").read_bytes().splitlines()
-        before = {row["key"]: row["history_hash"] for row in map(msgspec.json.decode, lines)}
         now = {row.key: row.history_hash for row in result.rows}
-        differing += [f"seed {seed} class {key}" for key in {**before, **now} if before.get(key) != now.get(key)]
+        differing += [f"seed {seed} class {key}" for key in {**before[seed], **now} if before[seed].get(key) != now.get(key)]
     return SweptAgain(report=merge(results), classes_run=sum(len(result.rows) for result in results), differing=differing)
+
+
+def _saved_hashes(folder: Path) -> dict[str, str]:
+    """Class key -> history hash of a saved seed."""
+    content = read_packed(folder, [CLASSES_FILE])[CLASSES_FILE]
+    try:
+        rows = [msgspec.json.decode(line) for line in content.splitlines()]
+        return {row["key"]: row["history_hash"] for row in rows}
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / CLASSES_FILE}: holds a row that is no class ({error})") from None

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from protocol import config
 from protocol.config import LEVELS, Job
 from protocol.errors import ConfigError
+from protocol.history import KINDS
 from protocol.judging import Contract
 from protocol.messages import PromptTask
 from scenarios.faults import Fault, fault_from, faults_of
@@ -109,6 +110,11 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
     if table is not None:
         entries, fault_faults = _faults(table.faults, job)
         wrong += fault_faults
+        wrong += [
+            f"expect.reach[{index}] is {mark!r}: it must be an event of docs/events.md"
+            for index, mark in enumerate(table.expect.reach)
+            if mark not in KINDS
+        ]
     if wrong:
         raise InputError.of(where, list(dict.fromkeys(wrong)))
     assert table is not None  # else something was wrong

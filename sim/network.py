@@ -23,6 +23,9 @@ from sim.tasks import IDLE, OVER, Task, Wait
 DELAY_S = (0.0002, 0.003)  # one way, uniform
 
 
+ORDER_S = 1e-9  # between two landings of one link; far above the resolution of a life's clock
+
+
 class Link:
     """Messages of one sender to one receiver, in order: (time of landing, function, its two arguments)."""
 
@@ -38,8 +41,8 @@ class Link:
         now = self.kernel.clock()
         low, high = DELAY_S
         time = now + low + (high - low) * self.stream.random()
-        if time < self.last:
-            time = self.last
+        if time <= self.last:  # later than the one before it: what two landings of one instant start would be a drawn tie
+            time = self.last + ORDER_S
         self.last = time
         self.line.append((time, function, target, payload))
         if len(self.line) == 1:

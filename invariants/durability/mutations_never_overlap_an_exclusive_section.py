@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol.history import ExclusiveEntered, ExclusiveLeft, ExclusiveWaited, MutationEntered, MutationLeft, Record
+from protocol.history import (
+    AttemptDispatched,
+    ExclusiveEntered,
+    ExclusiveLeft,
+    ExclusiveWaited,
+    MutationEntered,
+    MutationLeft,
+    Record,
+    RowsSubmitted,
+)
 from protocol.judging import Judge, Terms, Violation
+
+DISPATCH_GATE = "dispatch"
 
 
 class Section:
@@ -22,7 +33,7 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
 
     invariant = "I18"
     needs = (MutationEntered, ExclusiveEntered)
-    sees = (MutationLeft, ExclusiveWaited, ExclusiveLeft)
+    sees = (MutationLeft, ExclusiveWaited, ExclusiveLeft, AttemptDispatched, RowsSubmitted)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -31,6 +42,8 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
         kind = type(event)
+        if kind is AttemptDispatched or kind is RowsSubmitted:
+            return self._dispatch(record)
         name: str = event.barrier  # type: ignore[attr-defined]
         barrier = self.barriers.get(name)
         if barrier is None:
@@ -56,3 +69,12 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
         else:
             barrier.exclusive = barrier.waiting = False
         return ()
+
+    def _dispatch(self, record: Record) -> Iterable[Violation]:
+        """A dispatch is a mutation of the gate, whether or not it entered it."""
+        gate = self.barriers.get(DISPATCH_GATE)
+        if gate is None or not gate.exclusive:
+            return ()
+        event = record.event
+        what = event.key if isinstance(event, AttemptDispatched) else ", ".join(event.keys)  # type: ignore[attr-defined]
+        return (self.broken(f"{type(event).__name__} of {what} happened while {DISPATCH_GATE} was held exclusively", record),)

@@ -11,8 +11,8 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class ExportsAreKnown(Judge):
-    """Every exported episode is a candidate or queued for retire, and the manifest saves exactly the exported ones that are still
-    candidates.
+    """Every exported episode is a candidate or queued for retire, and the manifest saves exactly the exported ones that are
+    still candidates.
     """
 
     invariant = "I29"
@@ -42,7 +42,9 @@ class ExportsAreKnown(Judge):
         saved = key_set(key for key in watch.exported if key in watch.candidates)
         if saved != event.episodes:
             found.append(
-                self.broken(f"The manifest saves {event.episodes.count} episodes; {saved.count} exported ones are candidates.", record)
+                self.broken(
+                    f"The manifest saves {event.episodes.count} episodes; {saved.count} exported ones are candidates.", record
+                )
             )
         watch.hold(event.sequence, found)
         return ()

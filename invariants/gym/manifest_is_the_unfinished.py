@@ -18,8 +18,9 @@ STAGING = "rollout_staging"
 
 
 class ManifestIsTheUnfinished(Judge):
-    """A snapshot's saved episodes and restarts are disjoint and together exactly the unsealed turn-level attempts of its ledger, each on its
-    own instance, and everything a saved episode needs (staged rows, participants' records) is in the snapshot.
+    """A snapshot's saved episodes and restarts are disjoint and together exactly the unsealed turn-level attempts of its
+    ledger, each on its own instance, and everything a saved episode needs (staged rows, participants' records) is in the
+    snapshot.
     """
 
     invariant = "I26"
@@ -117,7 +118,9 @@ class ManifestIsTheUnfinished(Judge):
         total = union(event.episodes, event.restarts)
         if total != event.unsealed:
             found.append(
-                self.broken(f"{total.count} episodes and restarts were recorded for {event.unsealed.count} unsealed attempts.", record)
+                self.broken(
+                    f"{total.count} episodes and restarts were recorded for {event.unsealed.count} unsealed attempts.", record
+                )
             )
         actual = key_set(self.watch.candidates)
         if actual != event.unsealed:

@@ -11,8 +11,8 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class OneOwner(Judge):
-    """At a cut each attempt that may be in Gym has exactly one owner: an environment's export or else a session, an agent's own run, a
-    restart, or its reply on the wire.
+    """At a cut each attempt that may be in Gym has exactly one owner: an environment's export or else a session, an agent's
+    own run, a restart, or its reply on the wire.
 
     The candidates are followed from the ledger's events, the owners from Gym's.
     """
@@ -43,7 +43,9 @@ class OneOwner(Judge):
             self.about_scope = []
             if actual != event.candidates:
                 self.about_scope.append(
-                    self.broken(f"The scope was built from {event.candidates.count} candidates; the history has {actual.count}.", record)
+                    self.broken(
+                        f"The scope was built from {event.candidates.count} candidates; the history has {actual.count}.", record
+                    )
                 )
         return ()
 

@@ -11,8 +11,8 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class RestartsAreNotSaved(Judge):
-    """An episode that cannot be saved is in no commit, is not waited for by the drain, and is in the manifest's restarts as long as it is a
-    candidate.
+    """An episode that cannot be saved is in no commit, is not waited for by the drain, and is in the manifest's restarts as
+    long as it is a candidate.
     """
 
     invariant = "I28"

@@ -11,8 +11,8 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class ForgottenWasRetired(Judge):
-    """A rollout is forgotten only after its retire was accepted or its restored continuation sealed, and never while a retire
-    of it is still queued.
+    """A rollout is forgotten only after its retire was accepted or its restored continuation sealed, and never while a
+    retire of it is still queued.
 
     Both sides are judged: what the controller asks to forget, and the marks that Gym clears.
     """

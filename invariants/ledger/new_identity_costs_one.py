@@ -12,8 +12,8 @@ from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 
 class NewIdentityCostsOne(Judge):
-    """Each send of a new identity spends exactly one row attempt, a refused, continued or restarted one none, and no budget is
-    exceeded, charged twice or reset.
+    """Each send of a new identity spends exactly one row attempt, a refused, continued or restarted one none, and no budget
+    is exceeded, charged twice or reset.
 
     A group that failed whole starts a new chain of row attempts; what it spent itself goes on counting over all lives.
     """

@@ -47,8 +47,14 @@ class OneLiveExecution(Judge):
                 rollout = rollout_of(event.key)
                 if self.live.get(rollout) == event.key:
                     del self.live[rollout]
-        elif type(event) is ProcessStarted and self.place:
-            for key in [key for key, place in self.place.items() if place == record.process]:
-                del self.place[key]
-                self.live.pop(rollout_of(key), None)
+        elif type(event) is ProcessStarted and self.admitted:
+            self._restarted(record.process)
         return ()
+
+    def _restarted(self, instance: str) -> None:
+        """Its sessions died with it; it may run on, under their keys, what it finds in its own scratch."""
+        for key in [key for key, place in self.admitted.items() if place == instance]:
+            del self.admitted[key]
+            self.place.pop(key, None)
+            if self.live.get(rollout_of(key)) == key:
+                del self.live[rollout_of(key)]

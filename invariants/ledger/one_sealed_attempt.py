@@ -12,7 +12,8 @@ from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 
 class OneSealedAttempt(Judge):
-    """A sibling is sealed once, a sealed sibling is never run again, and a group is finalized from exactly its sealed receipts.
+    """A sibling is sealed once, a sealed sibling is never run again, and a group is finalized from exactly its sealed
+    receipts.
 
     Siblings that the restored ledger holds as sealed count too, from level sibling on.
     """

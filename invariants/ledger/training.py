@@ -32,8 +32,8 @@ def substance(row: TrainedRow) -> tuple[Any, ...]:
 
 
 class TrainsAsTheReference(Judge):
-    """Every row is trained once, on one chain of weights and with legal weight versions, and a restored run's rows, steps and
-    weights equal the reference's wherever they are equal by right.
+    """Every row is trained once, on one chain of weights and with legal weight versions, and a restored run's rows, steps
+    and weights equal the reference's wherever they are equal by right.
 
     By right: prompts always; under in_order the prompts of each step and the skipped set (unless prompts may be
     dropped); a row's content, reward and admission where its weight-version spans and its tool replies are the

@@ -1,4 +1,4 @@
-"""Known bugs, one file each: ``NNN_name.py`` holds ``MUTANT``."""
+"""Known bugs, one file each: ``NNN_name.py`` holds ``MUTANT``. Numbers are those of the project's catalogue of bugs."""
 
 from __future__ import annotations
 

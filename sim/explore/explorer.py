@@ -46,13 +46,20 @@ class Effort:
     core_ns: int = 0
     judge_ns: int = 0
     cpu_s: float = 0.0
+    wall_s: float = 0.0
 
     def us_per_event(self) -> dict[str, float]:
-        """CPU microseconds an event, over all lives. ``kernel`` is what is neither the core's nor the judges'."""
+        """CPU microseconds an event, over all lives. ``kernel`` is what is neither the core's nor the judges'.
+
+        The parts are measured on the wall clock (the CPU clock costs more than a step) and scaled to the CPU used, so
+        that a busy machine does not count as work.
+        """
         events = max(self.events, 1)
-        split = {"core": self.core_ns / 1e3, "judges": self.judge_ns / 1e3, "all": self.cpu_s * 1e6}
-        kernel = split["all"] - split["core"] - split["judges"]
-        return {name: round(total / events, 2) for name, total in {"kernel": kernel, **split}.items()}
+        scale = self.cpu_s / self.wall_s if self.wall_s else 1.0
+        core, judges = (scale * spent / 1e3 for spent in (self.core_ns, self.judge_ns))
+        whole = self.cpu_s * 1e6
+        parts = {"kernel": whole - core - judges, "core": core, "judges": judges, "all": whole}
+        return {name: round(spent / events, 2) for name, spent in parts.items()}
 
 
 class Explorer:

@@ -13,9 +13,9 @@ from functools import cached_property
 from time import perf_counter_ns
 from typing import Any
 
-from protocol.history import Event, ProcessStarted, Record, record_bytes
+from protocol.history import Event, ProcessStarted, Record, RunFailed, record_bytes
 from protocol.job import Factory
-from protocol.judging import Durable, Judge, Panel, RunStatus
+from protocol.judging import Contract, Durable, Judge, Panel, RunStatus
 from protocol.runtime import Runtime
 from scenarios.model import Scenario
 from sim.disk import Disk
@@ -70,6 +70,13 @@ class Life:
     @property
     def events(self) -> int:
         return len(self.history)
+
+    def ended_rightly(self, contract: Contract) -> bool:
+        """It ended, or failed in a way that the scenario allows."""
+        if self.status.outcome != "failed":
+            return self.status.outcome == "ended"
+        failed = [record.event for record in self.history if isinstance(record.event, RunFailed)]
+        return bool(failed) and failed[-1].error in contract.may_end
 
 
 def records_digest(records: Sequence[Record]) -> str:

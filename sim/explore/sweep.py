@@ -6,6 +6,7 @@ import hashlib
 import resource
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from protocol.job import Factory
 from protocol.judging import Verdict
@@ -68,14 +69,16 @@ def sweep(
         if budget_s is not None and time.perf_counter() - started > budget_s:
             break
     explorer.effort.cpu_s = time.process_time() - cpu
+    explorer.effort.wall_s = time.perf_counter() - started
     rows = explorer.classes.rows
     judged = [p for p in drawn if all(rows[number].was_run for number, _ in explorer.classes.pairs[explorer.points.pair[p]])]
     verified = Verified()
     if verify:
         cpu = time.process_time()
-        verify_merged_points(explorer.setting, explorer.points, judged, explorer.classes, explorer.references, verified)
+        untimed = replace(explorer.setting, timed=False)
+        verify_merged_points(untimed, explorer.points, judged, explorer.classes, explorer.references, verified)
         explorer.progress("verify", 1, 2)
-        verify_classes_afresh(explorer.setting, explorer.life_1.digest, explorer.classes, verified)
+        verify_classes_afresh(untimed, explorer.life_1.digest, explorer.classes, verified)
         explorer.progress("verify", 2, 2)
         verified.cpu_s = time.process_time() - cpu
     return _result(explorer, judged, verified, time.perf_counter() - started)
@@ -101,6 +104,8 @@ def _result(explorer: Explorer, judged: Sequence[int], verified: Verified, wall_
     unfired = len(judged) - counted.fired
     if unfired:
         messages.append(f"{unfired} points without proof that their crash was followed by a restore")
+    if not life_1.ended_rightly(scenario.contract):
+        messages.append(f"life 1, the reference, did not reach its end: {life_1.status.outcome} {life_1.status.error}".rstrip())
     if not judged:
         messages.append("no point was judged")
     not_reached = [row["invariant"] for row in by_judge if row["verdict"] == Verdict.UNKNOWN.value]

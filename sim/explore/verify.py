@@ -101,12 +101,16 @@ class FreshProcessFailed(Exception):
 
 def run_afresh(setting: Setting, items: Sequence[PlanItem]) -> dict[str, Any]:
     """Hand ``items`` to ``python -m sim.explore.fresh``: ``{life_1: hash, classes: [hash or '' each]}``."""
+    try:
+        job = pickle.dumps((setting, tuple(items)))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise FreshProcessFailed(f"the scenario or a judge cannot be sent to another process: {error}") from error
     environment = dict(os.environ)
     environment["PYTHONHASHSEED"] = "1" if environment.get("PYTHONHASHSEED") != "1" else "2"
     environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     done = subprocess.run(
         [sys.executable, "-m", "sim.explore.fresh"],
-        input=pickle.dumps((setting, tuple(items))),
+        input=job,
         capture_output=True,
         env=environment,
         check=False,

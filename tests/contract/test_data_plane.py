@@ -99,9 +99,6 @@ def test_a_partition_that_is_not_registered_is_refused(run: Run) -> None:
     assert isinstance(put, Refusal) and isinstance(get, Refusal)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="two requests that land at one instant start in the order the schedule draws, not as they were sent"
-)
 def test_requests_of_one_sender_take_effect_in_the_order_sent(run: Run) -> None:
     async def client(rt: Runtime) -> object:
         calls = [

@@ -20,7 +20,7 @@ from job_child import small
 
 from invariants.registry import JUDGES
 from protocol.history import Record, RestoreChosen, RunEnded, StepCommitted
-from protocol.judging import Panel, RunStatus, Verdict, judge_life
+from protocol.judging import Durable, Panel, RunStatus, Verdict, judge_life
 from real.files import files_below
 from real.recorder import Trigger, read_history, read_status
 from real.world import status_file
@@ -52,6 +52,7 @@ class RealLife:
         """A killed life has no end to judge: what was open at the crash fell with it."""
         if self.status.outcome == "crashed":
             panel = Panel(JUDGES, small(SCENARIO).terms)
+            panel.begin(Durable(self.start))
             for record in self.records:
                 panel.feed(record)
             return panel

@@ -190,4 +190,17 @@ class Crashes(Judge):
         return ()
 
 
+class NoThirdStepInLife1(Judge):
+    """Life 1 never commits step 3."""
+
+    invariant = "T6"
+    needs = (StepCommitted,)
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        event = record.event
+        assert isinstance(event, StepCommitted)
+        if record.life == 1 and event.step == 3:
+            yield self.broken("step 3", record)
+
+
 JUDGES = (EveryStepIsCommitted, SavesAreWritten)

@@ -259,6 +259,33 @@ def test_a_failure_that_nobody_joins_ends_the_life(bench: Bench) -> None:
     assert bench.found == ["stopped"]
 
 
+def test_a_life_that_is_over_is_closed_under_the_fence(bench: Bench) -> None:
+    async def main(rt: Runtime) -> None:
+        async def work() -> None:
+            try:
+                await rt.sleep(1000)
+            finally:
+                bench.found.append("closing")
+                rt.record(StepCommitted(99, 99, (), 0, ""))
+                await rt.files.write("late", b"")
+                bench.found.append("wrote")
+
+        async def stubborn() -> None:
+            try:
+                await rt.sleep(1000)
+            finally:
+                await rt.signal().wait()
+
+        rt.spawn(work(), "work")
+        rt.spawn(stubborn(), "stubborn")
+        await rt.sleep(0.1)
+
+    assert bench.run(main).outcome == "ended"
+    assert bench.found == ["closing"]
+    assert "late" not in files_below(bench.root)
+    assert not any(isinstance(record.event, StepCommitted) for record in read_history(bench.history))
+
+
 def test_a_failure_that_is_joined_is_the_joiners(bench: Bench) -> None:
     async def main(rt: Runtime) -> None:
         async def fail(text: str) -> None:

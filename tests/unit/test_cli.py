@@ -12,7 +12,7 @@ import pytest
 
 from protocol.history import Record, Restored
 from protocol.judging import Judge, Violation
-from rollproof import commands, running, sweeping
+from rollproof import commands, running, showing, sweeping
 from rollproof.cli import main
 
 SMALL = """
@@ -28,9 +28,10 @@ train_steps = 1
 [job.rollout_checkpointing]
 interval_s = 0.2
 """
-SWEEP_FIELDS = {"scenario", "level", "seeds", "version", "events", "steps", "crash_points", "classes", "runs", "outcomes", "judged",
-                "fired", "not_covered", "us_per_event", "verdict", "judges", "verdicts", "violations", "points_per_cpu_s",
-                "distinct_runs_per_cpu_s", "wall_s", "peak_rss_mib", "history_hash"}  # fmt: skip
+SWEEP_FIELDS = set(
+    "scenario level seeds version events steps crash_points classes runs outcomes judged fired not_covered us_per_event "
+    "verdict judges verdicts violations points_per_cpu_s distinct_runs_per_cpu_s wall_s peak_rss_mib history_hash".split()
+)
 
 
 class NeverRestored(Judge):
@@ -53,7 +54,7 @@ def small(tmp_path: Path) -> str:
 
 @pytest.fixture
 def broken_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands, running, sweeping):
+    for module in (commands, running, showing, sweeping):
         monkeypatch.setattr(module, "JUDGES", (NeverRestored,))
 
 

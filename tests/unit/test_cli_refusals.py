@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rollproof import commands
 from rollproof.cli import main
-
-PLAN = "controller-SnapshotPublished-1-none"
 
 
 @pytest.mark.parametrize(
@@ -82,15 +81,12 @@ def test_an_output_folder_that_cannot_be_written_is_refused_before_anything_runs
 
 
 def test_a_run_that_dies_leaves_no_half_written_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rollproof import commands
-
     def die(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        raise RuntimeError("the machine went away")
 
     monkeypatch.setattr(commands, "run_once", die)
-    with pytest.raises(KeyboardInterrupt):
-        commands._finish_run(commands.load("sibling"), commands.Command(scenario="sibling"), 0, (), str(tmp_path / "a" / "b"), True, None,
-                             schedule="0", extra={})  # fmt: skip
+    with pytest.raises(RuntimeError, match="the machine went away"):
+        main(["run", "sibling", "--out", str(tmp_path / "a" / "b")])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -108,11 +104,26 @@ def test_a_damaged_history_folder_is_named_by_its_file(tmp_path: Path, capsys: p
     assert "run.json: cannot be read" in capsys.readouterr().err
 
 
+def test_a_saved_sweep_without_its_classes_is_named_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    main(["sweep", "weight-fifo", "--points", "3", "--out", str(out)])
+    classes = out / "seed-0" / "classes.jsonl"
+    classes.write_text("[]\n")
+    assert main(["judge", str(out)]) == 2
+    assert "classes.jsonl: holds a row that is no class" in capsys.readouterr().err
+    classes.unlink()
+    assert main(["judge", str(out)]) == 2
+    assert "classes.jsonl: cannot be read" in capsys.readouterr().err
+
+
 def test_an_unknown_knob_or_participant_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "knobs.toml"
     path.write_text(
         'format = 1\nname = "knobs"\n[job]\ntarget_level = "sibling"\n[profile]\nspred = 1.0\ntokens_min = "few"\n'
-        '[[faults]]\nat = { process = "job", event = "LifeStarted" }\ndo = { config = { drop_participant = "agnt", instance = "gym-0" } }\n'
+        '[[faults]]\nat = { process = "job", event = "LifeStarted" }\n'
+        'do = { config = { drop_participant = "agnt", instance = "gym-0" } }\n'
     )
     assert main(["scenarios", "check", str(path)]) == 2
     message = capsys.readouterr().err
@@ -125,7 +136,13 @@ def test_a_stranger_with_the_name_of_a_room_is_refused(tmp_path: Path) -> None:
     stranger.mkdir()
     (stranger / "__init__.py").write_text("")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    finished = subprocess.run([sys.executable, "-c", "import sys; from rollproof.cli import main; sys.exit(main(['scenarios', 'list']))"],
-                              env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)  # fmt: skip
+    finished = subprocess.run(
+        [sys.executable, "-m", "rollproof", "scenarios", "list"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert finished.returncode == 2
     assert f"the package 'sim' was found in {stranger}" in finished.stderr and "Traceback" not in finished.stderr

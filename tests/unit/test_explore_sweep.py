@@ -9,6 +9,7 @@ import explore_toys as toys
 import pytest
 
 from protocol.judging import Contract, Verdict
+from protocol.runtime import Runtime
 from scenarios.model import Expect
 from sim.explore.lives import Setting, run_plan
 from sim.explore.points import Address, PlanItem
@@ -95,6 +96,16 @@ def test_a_refusal_counts_as_fired_only_if_the_contract_allows_it() -> None:
     assert allowed.fired == allowed.judged
 
 
+def test_a_violation_of_life_1_counts_for_every_later_point_and_needs_no_crash() -> None:
+    result = swept(judges=(*toys.JUDGES, toys.NoThirdStepInLife1))
+    (failure,) = failing(result)
+    assert failure.plan == ()
+    assert 0 < result.verdicts["broken"] < result.judged
+    assert result.verdicts["broken"] == failure.points == row(result, "T6")["broken"]
+    assert row(result, "T6")["held"] > 0, "before step 3 it holds"
+    assert result.verified.agreed == result.verified.reruns
+
+
 def test_a_restored_life_that_hangs_is_broken_with_what_it_waits_for() -> None:
     result = swept(toys.forgetful_count)
     (failure,) = failing(result)
@@ -144,6 +155,33 @@ def test_a_carry_joins_the_class_key_and_its_cost_is_printed() -> None:
     assert carrying.carries == {"T4": carrying.classes - plain.classes}
     assert carrying.carries["T4"] > 0
     assert carrying.verified.agreed == carrying.verified.reruns > 0
+
+
+async def count_for_ever(rt: Runtime) -> None:
+    """It never comes to an end, restored or not."""
+    await toys.count(rt)
+    await rt.signal().wait()
+
+
+def test_a_reference_that_never_ends_is_no_reference() -> None:
+    result = swept(count_for_ever, judges=(toys.SavesAreWritten,), verify=False)
+    assert result.verdict is Verdict.UNKNOWN
+    assert any("the reference, did not reach its end: idle" in message for message in result.messages)
+
+
+def test_what_cannot_be_sent_to_a_fresh_process_was_not_verified() -> None:
+    async def local_count(rt: Runtime) -> None:
+        await toys.count(rt)
+
+    result = swept(local_count)
+    assert result.verdict is Verdict.UNKNOWN
+    assert any("cannot be sent to another process" in message for message in result.messages)
+
+
+def test_the_parts_of_the_cost_of_an_event_add_up() -> None:
+    cost = swept(verify=False).us_per_event
+    assert cost["kernel"] + cost["core"] + cost["judges"] == pytest.approx(cost["all"], abs=0.05)
+    assert min(cost.values()) > 0
 
 
 def test_a_draw_of_points_judges_that_many_and_leaves_the_rest_uncovered() -> None:

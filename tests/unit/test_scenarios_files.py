@@ -183,11 +183,22 @@ def test_a_wrong_fault_is_refused_with_its_key(
 
 def test_a_fault_says_what_it_does_in_full(tmp_path: Path) -> None:
     text = SMALL + FAULT.format(
-        process="controller", event="SnapshotStarted", edge="after", verb="fail_call", arguments='operation = "prepare"'
+        process="controller",
+        event="SnapshotStarted",
+        edge="after",
+        verb="fail_call",
+        arguments='operation = "prepare", to = "gym-1"',
     )
     (fault,) = load(written(tmp_path, text)).scenario.faults
     assert (fault.process, fault.event, fault.occurrence, fault.verb) == ("controller", "SnapshotStarted", 1, "fail_call")
     assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1}
+
+
+def test_a_mark_to_be_reached_is_the_name_of_an_event(tmp_path: Path) -> None:
+    assert load(written(tmp_path, SMALL + '[expect]\nreach = ["AttemptRefused"]\n')).scenario.expect.reach == ("AttemptRefused",)
+    assert "expect.reach[0] is 'Refused': it must be an event" in refusal(
+        written(tmp_path, SMALL + '[expect]\nreach = ["Refused"]\n')
+    )
 
 
 def test_a_faults_file_adds_to_the_scenarios_own(tmp_path: Path) -> None:

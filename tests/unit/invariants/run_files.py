@@ -47,11 +47,15 @@ def by_controller(*events: Event) -> list[tuple[str, Event]]:
     return [("controller", event) for event in events]
 
 
-def group(ordinal: int, status: str = "GENERATING", *, attempt: str = "SEALED", keys: tuple[str, ...] = ("k0",)) -> dict[str, Any]:
+def group(
+    ordinal: int, status: str = "GENERATING", *, attempt: str = "SEALED", keys: tuple[str, ...] = ("k0",)
+) -> dict[str, Any]:
     """One group with one sibling."""
     name = f"e0p{ordinal}i1"
     sealed = attempt == "SEALED"
-    calls = [{"key": f"{name}/{key}", "digest": f"digest of {name}/{key}", "cumulative": "", "version": 0, "tokens": 1} for key in keys]
+    calls = [
+        {"key": f"{name}/{key}", "digest": f"digest of {name}/{key}", "cumulative": "", "version": 0, "tokens": 1} for key in keys
+    ]
     key = f"{name}_g0r0-a0"
     return {
         "group_id": name,
@@ -76,7 +80,14 @@ def group(ordinal: int, status: str = "GENERATING", *, attempt: str = "SEALED", 
 
 
 def row_meta(name: str) -> dict[str, Any]:
-    return {"sample": f"{name}_g0", "digest": f"digest of {name}_g0", "min_version": 0, "max_version": 0, "valid": True, "reason": ""}
+    return {
+        "sample": f"{name}_g0",
+        "digest": f"digest of {name}_g0",
+        "min_version": 0,
+        "max_version": 0,
+        "valid": True,
+        "reason": "",
+    }
 
 
 def payload(
@@ -118,7 +129,11 @@ def payload(
     files = {
         "rollout_recovery.msgpack": recovery,
         "replay_buffer_metadata.msgpack": pack(
-            {"schema_version": 1, "slots": [{"group_id": name, "rows": [row_meta(name)]} for name in slots], "manifest_digest": "manifest"}
+            {
+                "schema_version": 1,
+                "slots": [{"group_id": name, "rows": [row_meta(name)]} for name in slots],
+                "manifest_digest": "manifest",
+            }
         ),
         "train_dataloader.msgpack": pack({"schema_version": 1, "consumed": consumed, "epoch": 0, "dispatch_index": 0}),
         "config.yaml": b"{}",
@@ -153,7 +168,8 @@ def cut(role: str = "snapshot", sequence: int = 1, **other: Any) -> CutTaken:
     """A cut of an empty state at step 0, unless said otherwise."""
     empty = key_set(())
     values: dict[str, Any] = {
-        "role": role, "sequence": sequence, "step": 0, "version": 0, "committing": False, "mutation_version": 1, "canonical": empty,
+        "role": role, "sequence": sequence, "step": 0, "version": 0, "committing": False, "mutation_version": 1,
+        "canonical": empty,
         "sidecar": empty, "finalized": empty, "replay": empty, "staging_expected": empty, "staging_missing": 0, "ledger": "L",
         "consumed": 0, "open": 0, "passed": 0,
     }  # fmt: skip

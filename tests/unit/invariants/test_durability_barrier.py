@@ -10,6 +10,7 @@ from invariants.durability.every_change_moves_the_mutation_version import EveryC
 from invariants.durability.mutations_never_overlap_an_exclusive_section import MutationsNeverOverlapAnExclusiveSection
 from invariants.durability.no_cut_inside_an_optimizer_commit import NoCutInsideAnOptimizerCommit
 from protocol.history import (
+    AttemptDispatched,
     CommitFlagCleared,
     CommitFlagSet,
     ExclusiveEntered,
@@ -87,6 +88,13 @@ def test_an_overlap_breaks_I18(steps, found):
     assert found in judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(*steps))[0].found
 
 
+def test_a_dispatch_that_slips_past_the_closed_gate_breaks_I18():
+    sent = AttemptDispatched("e0p0i1_g0", "e0p0i1_g0r0-a0", "gym-0", 1)
+    closed, opened = ExclusiveEntered("dispatch"), ExclusiveLeft("dispatch")
+    assert "while dispatch was held" in judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(closed, sent))[0].found
+    assert judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(closed, opened, sent)) == []
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -138,7 +146,9 @@ def test_a_cut_that_says_another_version_breaks_I20():
 
 def test_a_changed_ledger_that_is_skipped_as_unchanged_breaks_I20():
     skipped = SnapshotSkipped("unchanged")
-    found = judge(EveryChangeMovesTheMutationVersion, *by_controller(*section(1, MOVED), cut(), *section(2, MOVED), PUBLISHED, skipped))
+    found = judge(
+        EveryChangeMovesTheMutationVersion, *by_controller(*section(1, MOVED), cut(), *section(2, MOVED), PUBLISHED, skipped)
+    )
     assert "skipped as unchanged after 1 changes" in found[0].found
     assert judge(EveryChangeMovesTheMutationVersion, *by_controller(*section(1, MOVED), cut(), PUBLISHED, skipped)) == []
 
@@ -146,5 +156,8 @@ def test_a_changed_ledger_that_is_skipped_as_unchanged_breaks_I20():
 def test_an_idle_poll_that_moves_the_version_breaks_I20():
     idle = [event for version in range(1, 61) for event in section(version)]
     busy = [event for version in range(1, 61) for event in section(version, MOVED)]
-    assert "60 mutations moved the version" in judge(EveryChangeMovesTheMutationVersion, *by_controller(*idle), status=ENDED)[0].found
+    assert (
+        "60 mutations moved the version"
+        in judge(EveryChangeMovesTheMutationVersion, *by_controller(*idle), status=ENDED)[0].found
+    )
     assert judge(EveryChangeMovesTheMutationVersion, *by_controller(*busy), status=ENDED) == []

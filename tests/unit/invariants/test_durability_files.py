@@ -40,8 +40,8 @@ def effects(*lines):
 
 PUBLICATION = (
     f"write {TMP}/manifest.json", f"write {TMP}/data_plane/metadata.msgpack", f"fsync {TMP}/data_plane/metadata.msgpack",
-    f"fsync {TMP}/manifest.json", f"fsync_dir {TMP}/data_plane", f"fsync_dir {TMP}", f"write {TMP}/COMMITTED", f"fsync {TMP}/COMMITTED",
-    f"fsync_dir {TMP}", f"rename {TMP} {FINAL}", f"fsync_dir {ROOT}", "fsync_dir bootstrap",
+    f"fsync {TMP}/manifest.json", f"fsync_dir {TMP}/data_plane", f"fsync_dir {TMP}", f"write {TMP}/COMMITTED",
+    f"fsync {TMP}/COMMITTED", f"fsync_dir {TMP}", f"rename {TMP} {FINAL}", f"fsync_dir {ROOT}", "fsync_dir bootstrap",
     f"write {ROOT}/LATEST.tmp", f"fsync {ROOT}/LATEST.tmp", f"rename {ROOT}/LATEST.tmp {ROOT}/LATEST", f"fsync_dir {ROOT}",
 )  # fmt: skip
 PUBLISHED = SnapshotPublished("bootstrap", 1, 0, 0, 0, 0)
@@ -94,7 +94,12 @@ def test_a_write_into_a_published_folder_breaks_I21():
 
 
 def test_an_announced_checkpoint_needs_its_parents_sync():
-    lines = ["write tmp_step_1/training_info.json", "fsync tmp_step_1/training_info.json", "fsync_dir tmp_step_1", "rename tmp_step_1 step_1"]
+    lines = [
+        "write tmp_step_1/training_info.json",
+        "fsync tmp_step_1/training_info.json",
+        "fsync_dir tmp_step_1",
+        "rename tmp_step_1 step_1",
+    ]
     durable = TrainerCheckpointDurable(1)
     assert len(judge(PayloadIsDurableBeforeItsName, *by_controller(*effects(*lines), durable))) == 1
     assert judge(PayloadIsDurableBeforeItsName, *by_controller(*effects(*lines), *effect("fsync_dir", ""), durable)) == []
@@ -114,7 +119,10 @@ def test_an_anchor_announced_before_its_manifest_is_durable_breaks_I21():
 
 
 def test_scratch_is_nobodys_payload():
-    assert judge(PayloadIsDurableBeforeItsName, *by_controller(*effects("write life-1/scratch/gym-0/a", "rename tmp_step_1 step_1"))) == []
+    assert (
+        judge(PayloadIsDurableBeforeItsName, *by_controller(*effects("write life-1/scratch/gym-0/a", "rename tmp_step_1 step_1")))
+        == []
+    )
 
 
 @pytest.mark.parametrize("part", ["rollout_recovery.msgpack", "manifest.json", "data_plane/rollout_staging.msgpack"])
@@ -165,7 +173,10 @@ def test_gym_state_that_its_manifest_does_not_vouch_for_breaks_I21():
 
 # --- I22
 
-READS = [FileRead(f"{FINAL}/{part}") for part in ("rollout_recovery.msgpack", "replay_buffer_metadata.msgpack", "train_dataloader.msgpack")]
+READS = [
+    FileRead(f"{FINAL}/{part}")
+    for part in ("rollout_recovery.msgpack", "replay_buffer_metadata.msgpack", "train_dataloader.msgpack")
+]
 START = {**bootstrap(), **snapshot(1)}
 
 
@@ -234,11 +245,22 @@ def test_a_restore_that_reads_beside_its_choice_breaks_I22():
 
 
 def stays(*lines, start, finish=None, given=None):
-    return judge(TheNewestRestorePointStays, *by_controller(*effects(*lines)), start=start, finish=finish, given=given, status=ENDED)
+    return judge(
+        TheNewestRestorePointStays, *by_controller(*effects(*lines)), start=start, finish=finish, given=given, status=ENDED
+    )
 
 
-@pytest.mark.parametrize("line", [f"remove {FINAL}", f"rename {FINAL} {ROOT}/old_1", f"remove {ROOT}", f"remove {FINAL}/COMMITTED",
-                                  "remove bootstrap", f"write {FINAL}/manifest.json"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"remove {FINAL}",
+        f"rename {FINAL} {ROOT}/old_1",
+        f"remove {ROOT}",
+        f"remove {FINAL}/COMMITTED",
+        "remove bootstrap",
+        f"write {FINAL}/manifest.json",
+    ],
+)
 def test_taking_the_only_restore_point_away_breaks_I23(line):
     assert "snapshot_000001, the newest durable restore point" in stays(line, start=START)[0].found
 

@@ -167,7 +167,9 @@ def test_a_dropped_group_counts_as_passed_over():
 
 
 def test_a_group_in_another_epoch_than_its_ordinal_breaks_I16():
-    found = judge(CursorAndReservationsShareAPrefix, *by_controller(GroupReserved("e0p9i1", 9, 0, 1, 1)), given=terms(data_length=8))
+    found = judge(
+        CursorAndReservationsShareAPrefix, *by_controller(GroupReserved("e0p9i1", 9, 0, 1, 1)), given=terms(data_length=8)
+    )
     assert "is in epoch 0, not 1" in found[0].found
 
 

@@ -37,7 +37,10 @@ def test_a_sidecar_behind_a_closed_gate_breaks_I63():
 
 
 def test_what_the_commit_and_the_data_plane_write_is_no_sidecar():
-    others = [FileIssued("write", f"{TMP}/gym/gym-0/agent/manifest.json"), FileIssued("write", f"{TMP}/data_plane/metadata.msgpack")]
+    others = [
+        FileIssued("write", f"{TMP}/gym/gym-0/agent/manifest.json"),
+        FileIssued("write", f"{TMP}/data_plane/metadata.msgpack"),
+    ]
     assert judged(*others) == []
 
 

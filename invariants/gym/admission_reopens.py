@@ -1,0 +1,202 @@
+"""I31: whatever becomes of a checkpoint, Gym and the dispatch gate open again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from protocol.config import Level
+from protocol.history import (
+    AdmissionClosed,
+    AdmissionOpened,
+    AttemptDispatched,
+    ControlIssued,
+    ControlReceived,
+    ExclusiveEntered,
+    ExclusiveLeft,
+    FaultInjected,
+    GymPhaseEnded,
+    GymPhaseStarted,
+    ProcessStarted,
+    Record,
+    RunEnded,
+    SnapshotBroke,
+    SnapshotDropped,
+    SnapshotPublished,
+    SnapshotStarted,
+    StallReported,
+    StepCommitted,
+)
+from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
+
+SLACK_S = 5e-6  # rounding of summed times, and what a lease calls "no time left"
+PARKING = ("prepare", "renew", "commit")
+HALTING = ("stall", "hold", "kill", "restart")  # faults after which an instance's own running time stands still
+
+
+class AdmissionReopens(Judge):
+    """Closed Gym admission reopens by the lease of the last control call and not before it, that lease covers the call's
+    deadline plus the control timeout, and the dispatch gate is closed only while a checkpoint is active.
+    """
+
+    invariant = "I31"
+    needs = (AdmissionClosed,)
+    sees = (
+        AdmissionOpened, AttemptDispatched, ControlIssued, ControlReceived, ExclusiveEntered, ExclusiveLeft, FaultInjected,
+        GymPhaseEnded, GymPhaseStarted, ProcessStarted, RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished,
+        SnapshotStarted, StallReported, StepCommitted,
+    )  # fmt: skip
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.grace_s = terms.job.token_capture.control_timeout_s
+        self.closed: dict[str, str] = {}  # instance -> checkpoint
+        self.latest: dict[str, float] = {}  # instance -> end of the longest lease given
+        self.current: dict[str, float] = {}  # instance -> end of the last lease given
+        self.asked: dict[tuple[str, str, str], float] = {}  # (operation, instance, checkpoint) -> deadline
+        self.excused: dict[str, None] = {}  # instances that a fault may have stopped ('': all)
+        self.gate_closed = False
+        self.snapshot = False
+        self.phase = False
+        self.idle_since = 0.0  # since when neither a snapshot nor a Gym phase is active
+
+    @classmethod
+    def applies(cls, terms: Terms) -> bool:
+        return terms.job.level >= Level.TURN
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        found: list[Violation] = []
+        if self.closed or self.gate_closed:
+            found += self._overdue(record)
+        handle = _HANDLERS.get(type(record.event))
+        if handle is not None:
+            found += handle(self, record.event, record) or ()
+        return found
+
+    def _overdue(self, record: Record) -> list[Violation]:
+        found: list[Violation] = []
+        for instance in list(self.closed):
+            bound = self.latest.get(instance, record.time)
+            if record.time > bound + SLACK_S and not self._excused(instance):
+                checkpoint = self.closed.pop(instance)
+                found.append(
+                    self.broken(
+                        f"{instance} was still closed for checkpoint {checkpoint} at {record.time:.6f} s; "
+                        f"its lease ended at {bound:.6f} s.",
+                        record,
+                    )
+                )
+        if self.gate_closed and not (self.snapshot or self.phase) and record.time > self.idle_since + SLACK_S:
+            self.gate_closed = False
+            found.append(
+                self.broken(
+                    f"The dispatch gate was closed at {record.time:.6f} s; "
+                    f"no checkpoint is active since {self.idle_since:.6f} s.",
+                    record,
+                )
+            )
+        return found
+
+    def _excused(self, instance: str) -> bool:
+        return instance in self.excused or "" in self.excused
+
+    # --- Gym
+
+    def _issued(self, event: ControlIssued, record: Record) -> None:
+        if event.operation in PARKING:
+            self.asked[event.operation, event.instance, event.checkpoint] = event.deadline_s
+
+    def _received(self, event: ControlReceived, record: Record) -> Iterable[Violation]:
+        end = record.time + event.lease_s
+        self.current[record.process] = end
+        self.latest[record.process] = max(end, self.latest.get(record.process, end))
+        deadline_s = self.asked.get((event.operation, record.process, event.checkpoint))
+        if deadline_s is not None and event.lease_s < deadline_s + self.grace_s - SLACK_S:
+            return (
+                self.broken(
+                    f"{event.operation} gave {record.process} a lease of {event.lease_s:g} s; "
+                    f"its deadline is {deadline_s:g} s and the grace {self.grace_s:g} s.",
+                    record,
+                ),
+            )
+        return ()
+
+    def _closed(self, event: AdmissionClosed, record: Record) -> None:
+        self.closed[record.process] = event.checkpoint
+
+    def _opened(self, event: AdmissionOpened, record: Record) -> Iterable[Violation]:
+        self.closed.pop(record.process, None)
+        end = self.current.get(record.process, record.time)
+        if event.why == "lease" and record.time < end - SLACK_S:
+            return (
+                self.broken(f"{record.process} gave up its lease at {record.time:.6f} s; it lasts until {end:.6f} s.", record),
+            )
+        return ()
+
+    def _restarted(self, event: ProcessStarted, record: Record) -> None:
+        self.closed.pop(record.process, None)
+        self.latest.pop(record.process, None)
+        self.current.pop(record.process, None)
+
+    def _fault(self, event: FaultInjected, record: Record) -> None:
+        if any(word in event.fault for word in HALTING):
+            named = [instance for instance in self.latest if instance in event.detail]
+            self.excused.update(dict.fromkeys(named or [""]))
+
+    # --- the controller
+
+    def _gate_closed(self, event: ExclusiveEntered, record: Record) -> None:
+        if event.barrier == "dispatch":
+            self.gate_closed = True
+            if not (self.snapshot or self.phase):
+                self.idle_since = record.time
+
+    def _gate_opened(self, event: ExclusiveLeft, record: Record) -> None:
+        if event.barrier == "dispatch":
+            self.gate_closed = False
+
+    def _snapshot_started(self, event: SnapshotStarted, record: Record) -> None:
+        self.snapshot = True
+
+    def _snapshot_over(self, event: object, record: Record) -> None:
+        self.snapshot = False
+        self.idle_since = record.time
+
+    def _phase_started(self, event: GymPhaseStarted, record: Record) -> None:
+        self.phase = True
+
+    def _phase_over(self, event: GymPhaseEnded, record: Record) -> None:
+        self.phase = False
+        self.idle_since = record.time
+        for call in [call for call in self.asked if call[2] == event.checkpoint]:
+            del self.asked[call]
+
+    def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
+        found: list[Violation] = []
+        if status.outcome in ("ended", "idle") and self.gate_closed and not self.phase:
+            found.append(self.broken(f"The dispatch gate was still closed when the run was over ({status.outcome})."))
+        if status.outcome == "idle":
+            found += [
+                self.broken(f"{instance} was still closed for checkpoint {checkpoint} when nothing could happen any more.")
+                for instance, checkpoint in self.closed.items()
+                if not self._excused(instance)
+            ]
+        return found
+
+
+_HANDLERS: dict[type, Any] = {
+    AdmissionClosed: AdmissionReopens._closed,
+    AdmissionOpened: AdmissionReopens._opened,
+    ControlIssued: AdmissionReopens._issued,
+    ControlReceived: AdmissionReopens._received,
+    ExclusiveEntered: AdmissionReopens._gate_closed,
+    ExclusiveLeft: AdmissionReopens._gate_opened,
+    FaultInjected: AdmissionReopens._fault,
+    GymPhaseEnded: AdmissionReopens._phase_over,
+    GymPhaseStarted: AdmissionReopens._phase_started,
+    ProcessStarted: AdmissionReopens._restarted,
+    SnapshotBroke: AdmissionReopens._snapshot_over,
+    SnapshotDropped: AdmissionReopens._snapshot_over,
+    SnapshotPublished: AdmissionReopens._snapshot_over,
+    SnapshotStarted: AdmissionReopens._snapshot_started,
+}

@@ -1,0 +1,115 @@
+"""I30: nobody waits for Gym, or for progress, without a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from protocol.config import Level
+from protocol.history import (
+    AttemptDispatched,
+    ControlCancelled,
+    ControlDone,
+    ControlIssued,
+    GroupMoved,
+    GymPhaseEnded,
+    Record,
+    Restored,
+    RunEnded,
+    RunFailed,
+    StallReported,
+    StepCommitted,
+)
+from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
+
+SLACK_S = 1e-6  # rounding of summed times
+
+Call = tuple[str, str, str]  # operation, instance, checkpoint
+
+
+class CallsEndInTime(Judge):
+    """Every control call is answered or cancelled within its deadline plus grace, and a run without progress says so within
+    the stall timeout and the watchdog's intervals.
+
+    Progress is a published group or a committed step; the watchdog sees it one interval late at most, and acts one
+    interval late at most.
+    """
+
+    invariant = "I30"
+    needs = (ControlIssued,)
+    sees = (
+        AttemptDispatched, ControlCancelled, ControlDone, GroupMoved, GymPhaseEnded, Restored, RunEnded, RunFailed, StallReported,
+        StepCommitted,
+    )  # fmt: skip
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.open: dict[Call, list[float]] = {}  # bounds, oldest first
+        self.progress = -1.0  # -1: the watchdog does not run yet
+        self.longest_s = terms.job.watchdog.stall_timeout_s + 2 * terms.job.watchdog.interval_s
+
+    @classmethod
+    def applies(cls, terms: Terms) -> bool:
+        return terms.job.level >= Level.TURN
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        event = record.event
+        if type(event) is AttemptDispatched:
+            return self._overdue(record) if self.open else ()
+        if type(event) is GroupMoved:
+            return self._moved(record) if event.after == "FINALIZED" else ()
+        if type(event) is ControlIssued:
+            call = (event.operation, event.instance, event.checkpoint)
+            self.open.setdefault(call, []).append(record.time + event.deadline_s + event.grace_s)
+            return ()
+        if type(event) is ControlDone or type(event) is ControlCancelled:
+            return self._over((event.operation, event.instance, event.checkpoint), record)
+        if type(event) is GymPhaseEnded:
+            found = list(self._overdue(record))
+            for call in [call for call in self.open if call[2] == event.checkpoint]:
+                del self.open[call]  # given up with its phase
+            return found
+        if type(event) is StallReported:
+            self.progress = record.time
+            return ()
+        if type(event) is Restored:
+            self.progress = record.time
+            return ()
+        return [*self._overdue(record), *self._moved(record)]  # StepCommitted, RunEnded, RunFailed
+
+    def _over(self, call: Call, record: Record) -> Iterable[Violation]:
+        bounds = self.open.get(call)
+        if not bounds:  # cancelled and done are two records of one end
+            return ()
+        bound = bounds.pop(0)
+        if not bounds:
+            del self.open[call]
+        if record.time > bound + SLACK_S:
+            return (self._late(call, bound, record.time, record),)
+        return ()
+
+    def _overdue(self, record: Record) -> Iterable[Violation]:
+        found: list[Violation] = []
+        for call, bounds in list(self.open.items()):
+            if record.time > bounds[0] + SLACK_S:
+                found.append(self._late(call, bounds.pop(0), record.time, record))
+                if not bounds:
+                    del self.open[call]
+        return found
+
+    def _late(self, call: Call, bound: float, now: float, record: Record | None) -> Violation:
+        return self.broken(f"{call[0]} of {call[1]} was open at {now:.6f} s; it had to be over at {bound:.6f} s.", record)
+
+    def _moved(self, record: Record) -> Iterable[Violation]:
+        since, self.progress = self.progress, record.time
+        if since >= 0 and record.time - since > self.longest_s + SLACK_S:
+            idle_s = record.time - since
+            return (
+                self.broken(f"Nothing moved for {idle_s:.3f} s and nothing was reported within {self.longest_s:g} s.", record),
+            )
+        return ()
+
+    def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
+        if status.outcome != "idle":
+            return ()
+        return [self.broken(f"The run went idle while {call[0]} of {call[1]} was open.") for call in self.open]

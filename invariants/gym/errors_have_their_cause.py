@@ -1,0 +1,141 @@
+"""I32: what may be done about a failure follows from what happened, not from how it was carried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from protocol.config import Level
+from protocol.history import (
+    ControlDone,
+    FailureArrived,
+    GymPhaseEnded,
+    Record,
+    Restored,
+    RunFailed,
+    SnapshotBroke,
+    SnapshotPublished,
+    SnapshotStarted,
+)
+from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
+
+AGAIN = ("unavailable", "infra")
+EITHER = ("unavailable", "broken")
+
+# Error type -> the causes it may stand for. A Refusal carries its own; what is not named here may have any.
+CAUSES: dict[str, tuple[str, ...]] = {
+    "Lost": AGAIN,
+    "TimeoutError": AGAIN,
+    "PeerFailed": AGAIN,
+    "SnapshotFailed": EITHER,
+    "Refusal": EITHER,
+    "OwnershipError": ("broken",),
+    "RestoreRefused": ("broken",),
+    "IllegalStep": ("broken",),
+    "OutcomeUnknown": ("broken",),
+}
+TRANSIENT = ("Lost", "TimeoutError", "PeerFailed", "Refusal", "SnapshotFailed")
+
+
+class ErrorsHaveTheirCause(Judge):
+    """A failure's class follows from its cause: no answer or a busy Gym is tried again under the failure budget and never
+    ends the run alone, an ownership, topology or reply mismatch ends it at once, and a row's failure is infra or data.
+    """
+
+    invariant = "I32"
+    needs = (ControlDone,)
+    sees = (FailureArrived, GymPhaseEnded, Restored, RunFailed, SnapshotBroke, SnapshotPublished, SnapshotStarted)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.limit = terms.job.rollout_checkpointing.max_consecutive_failures
+        self.restored = False
+        self.raw = ""  # type of a transient control failure that nothing has turned into a failed snapshot yet
+        self.broke: tuple[str, int] = ("", 0)  # cause and consecutive count of the last failed snapshot
+        self.must_stop = ""  # a mismatch after which no other snapshot may start
+
+    @classmethod
+    def applies(cls, terms: Terms) -> bool:
+        return terms.job.level >= Level.TURN
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        handle = _HANDLERS[type(record.event)]
+        found: Iterable[Violation] = handle(self, record.event, record) or ()
+        return found
+
+    def _control(self, event: ControlDone, record: Record) -> Iterable[Violation]:
+        if event.outcome in ("ok", "cancelled"):
+            self.raw = ""
+            return self._wrong(event.operation, event.error, event.cause, record) if event.cause else ()
+        self.raw = event.error if event.cause in AGAIN else ""
+        if event.outcome == "lost" and event.cause not in AGAIN:
+            text = f"{event.operation} of {event.instance} had no answer and counts as {event.cause}"
+            return (self.broken(f"{text}; it is {' or '.join(AGAIN)}.", record),)
+        return self._wrong(f"{event.operation} of {event.instance}", event.error, event.cause, record)
+
+    def _wrong(self, where: str, error: str, cause: str, record: Record) -> Iterable[Violation]:
+        allowed = CAUSES.get(error)
+        if allowed is None or cause in allowed:
+            return ()
+        return (self.broken(f"{where} ended with {error}, which counts as {cause}; it is {' or '.join(allowed)}.", record),)
+
+    def _row_failed(self, event: FailureArrived, record: Record) -> Iterable[Violation]:
+        if event.cause in ("infra", "data"):
+            return ()
+        return (self.broken(f"The failure of {event.key} counts as {event.cause}; a row's failure is infra or data.", record),)
+
+    def _phase_ended(self, event: GymPhaseEnded, record: Record) -> None:
+        if event.outcome == "cut":  # a resume that failed after a good cut is reported, not raised
+            self.raw = ""
+
+    def _restored(self, event: Restored, record: Record) -> None:
+        self.restored, self.raw = True, ""
+
+    def _broke(self, event: SnapshotBroke, record: Record) -> Iterable[Violation]:
+        self.raw = ""
+        self.broke = (event.cause, event.consecutive)
+        if event.cause == "broken":
+            self.must_stop = event.error
+        return self._wrong("A snapshot", event.error, event.cause, record)
+
+    def _started(self, event: SnapshotStarted, record: Record) -> Iterable[Violation]:
+        if self.must_stop:
+            error, self.must_stop = self.must_stop, ""
+            return (self.broken(f"Another snapshot was started after {error}, a mismatch that ends the run.", record),)
+        return ()
+
+    def _published(self, event: SnapshotPublished, record: Record) -> None:
+        self.broke = ("", 0)
+
+    def _run_failed(self, event: RunFailed, record: Record) -> Iterable[Violation]:
+        self.must_stop = ""
+        if not self.restored or event.error in self.terms.contract.may_end:
+            return ()
+        if self.raw and event.error in TRANSIENT and event.cause in AGAIN:
+            return (self.broken(f"One transient {self.raw} of Gym ended the run ({event.error}: {event.message}).", record),)
+        cause, consecutive = self.broke
+        if event.cause == "unavailable" and consecutive < self.limit:
+            text = f"The run ended with {event.error} as unavailable after {consecutive} failed snapshots in a row"
+            return (self.broken(f"{text}; {self.limit} are allowed ({event.message}).", record),)
+        if event.error == "SnapshotFailed" and cause in AGAIN and consecutive < self.limit:
+            return (
+                self.broken(f"The run ended after {consecutive} failed snapshots in a row; {self.limit} are allowed.", record),
+            )
+        return ()
+
+    def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
+        if self.must_stop and status.outcome == "ended":
+            return (self.broken(f"The run went on to its end after {self.must_stop}, a mismatch that ends it."),)
+        return ()
+
+
+_HANDLERS: dict[type, Any] = {
+    ControlDone: ErrorsHaveTheirCause._control,
+    FailureArrived: ErrorsHaveTheirCause._row_failed,
+    GymPhaseEnded: ErrorsHaveTheirCause._phase_ended,
+    Restored: ErrorsHaveTheirCause._restored,
+    RunFailed: ErrorsHaveTheirCause._run_failed,
+    SnapshotBroke: ErrorsHaveTheirCause._broke,
+    SnapshotPublished: ErrorsHaveTheirCause._published,
+    SnapshotStarted: ErrorsHaveTheirCause._started,
+}

@@ -1,0 +1,25 @@
+"""206: a run that looks right until its last step."""
+
+from mutants.model import Edit, Mutant
+
+PUMP = "protocol.controller.train_pump.TrainPump"
+ONE_LESS = """
+(controller.job.num_prompts_per_step - int(controller.rt.life > 1 and controller.steps == controller.job.train_steps - 1))
+"""
+
+MUTANT = Mutant(
+    number=206,
+    name="late-fault",
+    area="M",
+    fault="The last group of a restored run is left out of its final step.",
+    edits=(
+        Edit(scope=f"{PUMP}._train_step", find="controller.job.num_prompts_per_step", put=ONE_LESS),
+        Edit(
+            scope=f"{PUMP}._selectable",
+            find="controller.job.num_prompts_per_step - len(self.claimed)",
+            put=f"{ONE_LESS.strip()} - len(self.claimed)",
+        ),
+    ),
+    scenario="workplace",
+    judges=("I10",),
+)

@@ -1,0 +1,45 @@
+"""The library as a whole: every scenario holds, and together they reach every judge."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from invariants.registry import JUDGES
+from protocol.judging import Verdict
+from scenarios.files import library, load
+from sim.explore.result import SweepResult
+from sim.explore.sweep import sweep
+
+LARGE = ("workplace", "sibling", "fixed-order", "trainer-only")
+POINTS = {name: 60 if name in LARGE else 300 for name in library()}  # a whole sweep of the large ones is `make sweep`
+
+
+@cache
+def swept(name: str) -> SweepResult:
+    return sweep(load(name).scenario, 0, JUDGES, points=POINTS[name], verify=False)
+
+
+@pytest.mark.parametrize("name", library())
+def test_every_scenario_of_the_library_holds(name: str) -> None:
+    result = swept(name)
+    assert (result.verdict, result.messages, result.violations) == (Verdict.HELD, [], [])
+    assert result.fired == result.judged == POINTS[name]
+
+
+def test_every_judge_is_reached_by_some_scenario_of_the_library() -> None:
+    reached = {row["invariant"] for name in library() for row in swept(name).judges if row["held"]}
+    assert {judge.invariant for judge in JUDGES} == reached
+
+
+@pytest.mark.parametrize("name", ["broken-stream", "failed-prepare", "discarded-group"])
+def test_the_fault_of_a_scenario_happens_in_life_1(name: str) -> None:
+    verbs = {fault.verb for fault in load(name).scenario.faults}
+    happened = {record.event.fault for record in swept(name).life_1.history if type(record.event).__name__ == "FaultInjected"}
+    assert verbs and happened == verbs
+
+
+def test_a_dropped_participant_ends_the_restored_runs_that_needed_it() -> None:
+    statuses = {row.status for row in swept("dropped-participant").rows}
+    assert any("failed" in status for status in statuses) and "ended" in statuses
