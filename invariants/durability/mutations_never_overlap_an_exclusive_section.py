@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from invariants.durability.held import PUBLICATION, HeldFindings
 from protocol.history import (
     AttemptDispatched,
+    CutTaken,
     ExclusiveEntered,
     ExclusiveLeft,
     ExclusiveWaited,
@@ -17,6 +19,7 @@ from protocol.history import (
 from protocol.judging import Judge, Terms, Violation
 
 DISPATCH_GATE = "dispatch"
+DATA_PLANE = "data-plane"
 
 
 class Section:
@@ -29,14 +32,15 @@ class Section:
 
 
 class MutationsNeverOverlapAnExclusiveSection(Judge):
-    """No mutation overlaps an exclusive section of its barrier or enters while one waits, and only one section is exclusive."""
+    """A cut is taken inside an exclusive section, and no mutation overlaps one of its barrier or enters while one waits."""
 
     invariant = "I18"
     needs = (MutationEntered, ExclusiveEntered)
-    sees = (MutationLeft, ExclusiveWaited, ExclusiveLeft, AttemptDispatched, RowsSubmitted)
+    sees = (MutationLeft, ExclusiveWaited, ExclusiveLeft, AttemptDispatched, RowsSubmitted, CutTaken, *PUBLICATION)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
+        self.held = HeldFindings()
         self.barriers: dict[str, Section] = {}
 
     def on(self, record: Record) -> Iterable[Violation]:
@@ -44,6 +48,8 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
         kind = type(event)
         if kind is AttemptDispatched or kind is RowsSubmitted:
             return self._dispatch(record)
+        if kind is CutTaken or kind in PUBLICATION:
+            return self._cut(record)
         name: str = event.barrier  # type: ignore[attr-defined]
         barrier = self.barriers.get(name)
         if barrier is None:
@@ -68,6 +74,16 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
                 return (self.broken(f"{name} was entered exclusively with {barrier.inside} mutations inside", record),)
         else:
             barrier.exclusive = barrier.waiting = False
+        return ()
+
+    def _cut(self, record: Record) -> Iterable[Violation]:
+        event = record.event
+        if not isinstance(event, CutTaken):
+            return self.held.release(event)
+        barrier = self.barriers.get(DATA_PLANE)
+        if barrier is None or not barrier.exclusive:
+            found = f"{event.role} cut {event.sequence} was taken while {DATA_PLANE} was not held exclusively"
+            self.held.hold(event, self.broken(found, record))
         return ()
 
     def _dispatch(self, record: Record) -> Iterable[Violation]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from invariants.durability.payload import DATALOADER, GYM, LEDGER, SIDECAR, is_step, snapshot_folder
-from invariants.durability.synced import parent
+from invariants.durability.synced import is_scratch, parent
 from protocol.history import CleanupDone, FileDone, FileRead, Record, RestoreChosen, Restored
 from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
@@ -15,8 +15,8 @@ MUST_READ = (LEDGER, SIDECAR, DATALOADER)
 
 
 class TheNewestValidStateIsRestored(Judge):
-    """A life restores the newest committed snapshot that matches the newest trainer checkpoint, from its files alone, and
-    reads nothing that an unfinished save or a dead life left behind."""
+    """A life restores the newest committed snapshot that matches the newest trainer checkpoint, from its files alone, after it
+    has removed what unfinished saves left, and reads nothing that a dead life left behind."""
 
     invariant = "I22"
     needs = (Restored,)
@@ -31,9 +31,11 @@ class TheNewestValidStateIsRestored(Judge):
         self.chosen: tuple[str, int] | None = None
         self.restored = False
         self.own: dict[str, None] = {}  # temporary folders that this life made
+        self.leftovers: dict[str, None] = {}  # temporary folders that this life found and has not removed for good
 
     def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
         self.point = durable.restore_point(self.terms.job.rollout_checkpointing.restore_mode)
+        self.leftovers = {folder: None for path in durable.files if (folder := _temporary(path)) and not is_scratch(path)}
         source = self.point.source
         if source:
             parts = [*MUST_READ, GYM] if self.point.sequence and durable.has(f"{source}/{GYM}") else MUST_READ
@@ -54,10 +56,14 @@ class TheNewestValidStateIsRestored(Judge):
                     self.own[folder] = None
             elif event.op == "remove":
                 self.own.pop(event.path, None)
+                self.leftovers.pop(event.path, None)
             return ()
         if isinstance(event, CleanupDone):
             self.cleaned = True
-            return ()
+            return [
+                self.broken(f"{folder} of an unfinished save is still there after the clean-up", record)
+                for folder in self.leftovers
+            ]
         if isinstance(event, RestoreChosen):
             self.chosen = (event.anchor, event.sequence)
             return [self.broken(text, record) for text in self._choice(self.chosen)]

@@ -9,6 +9,7 @@ from protocol.config import Level
 from protocol.history import (
     ControlDone,
     FailureArrived,
+    FaultInjected,
     GymPhaseEnded,
     Record,
     Restored,
@@ -28,12 +29,15 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "TimeoutError": AGAIN,
     "PeerFailed": AGAIN,
     "SnapshotFailed": EITHER,
-    "Refusal": EITHER,
+    "Refusal": EITHER,  # but see REFUSED_BUSY
     "OwnershipError": ("broken",),
     "RestoreRefused": ("broken",),
     "IllegalStep": ("broken",),
     "OutcomeUnknown": ("broken",),
 }
+# Operations whose refusal only ever says "not now" (PROTOCOL 5.1): a commit or a restore may contradict as well.
+REFUSED_BUSY = ("discover", "prepare", "renew", "resume", "retire", "forget")
+CALL_ERRORS = ("Lost", "TimeoutError", "PeerFailed", "Refusal")
 TRANSIENT = ("Lost", "TimeoutError", "PeerFailed", "Refusal", "SnapshotFailed")
 
 
@@ -44,13 +48,15 @@ class ErrorsHaveTheirCause(Judge):
 
     invariant = "I32"
     needs = (ControlDone,)
-    sees = (FailureArrived, GymPhaseEnded, Restored, RunFailed, SnapshotBroke, SnapshotPublished, SnapshotStarted)
+    sees = (FailureArrived, FaultInjected, GymPhaseEnded, Restored, RunFailed, SnapshotBroke, SnapshotPublished, SnapshotStarted)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.limit = terms.job.rollout_checkpointing.max_consecutive_failures
         self.restored = False
         self.raw = ""  # type of a transient control failure that nothing has turned into a failed snapshot yet
+        self.causes: dict[str, None] = {}  # of the control failures since the last snapshot was started
+        self.injected: dict[tuple[str, str], None] = {}  # (operation, instance): outages that a fault made
         self.broke: tuple[str, int] = ("", 0)  # cause and consecutive count of the last failed snapshot
         self.must_stop = ""  # a mismatch after which no other snapshot may start
 
@@ -64,12 +70,15 @@ class ErrorsHaveTheirCause(Judge):
         return found
 
     def _control(self, event: ControlDone, record: Record) -> Iterable[Violation]:
+        injected = self.injected.pop((event.operation, event.instance), False) is None
         if event.outcome in ("ok", "cancelled"):
             self.raw = ""
-            return self._wrong(event.operation, event.error, event.cause, record) if event.cause else ()
+            return ()
+        self.causes[event.cause] = None
         self.raw = event.error if event.cause in AGAIN else ""
-        if event.outcome == "lost" and event.cause not in AGAIN:
-            text = f"{event.operation} of {event.instance} had no answer and counts as {event.cause}"
+        busy = event.outcome == "refused" and event.operation in REFUSED_BUSY
+        if (event.outcome == "lost" or busy or injected) and event.cause not in AGAIN:
+            text = f"{event.operation} of {event.instance} was {event.outcome} ({event.error}) and counts as {event.cause}"
             return (self.broken(f"{text}; it is {' or '.join(AGAIN)}.", record),)
         return self._wrong(f"{event.operation} of {event.instance}", event.error, event.cause, record)
 
@@ -78,6 +87,12 @@ class ErrorsHaveTheirCause(Judge):
         if allowed is None or cause in allowed:
             return ()
         return (self.broken(f"{where} ended with {error}, which counts as {cause}; it is {' or '.join(allowed)}.", record),)
+
+    def _fault(self, event: FaultInjected, record: Record) -> None:
+        """A call that the world makes fail: ``<Operation> to <instance>: error | lost``."""
+        operation, to, rest = event.detail.partition(" to ")
+        if event.fault == "fail_call" and to and not event.detail.startswith("armed"):
+            self.injected[operation.lower(), rest.partition(":")[0]] = None
 
     def _row_failed(self, event: FailureArrived, record: Record) -> Iterable[Violation]:
         if event.cause in ("infra", "data"):
@@ -96,9 +111,14 @@ class ErrorsHaveTheirCause(Judge):
         self.broke = (event.cause, event.consecutive)
         if event.cause == "broken":
             self.must_stop = event.error
+        causes = ", ".join(self.causes)
+        if event.error in CALL_ERRORS and causes and (event.cause == "broken") != ("broken" in self.causes):
+            text = f"A snapshot ended with {event.error} as {event.cause}; its control calls had failed as {causes}."
+            return (self.broken(text, record),)
         return self._wrong("A snapshot", event.error, event.cause, record)
 
     def _started(self, event: SnapshotStarted, record: Record) -> Iterable[Violation]:
+        self.causes = {}
         if self.must_stop:
             error, self.must_stop = self.must_stop, ""
             return (self.broken(f"Another snapshot was started after {error}, a mismatch that ends the run.", record),)
@@ -132,6 +152,7 @@ class ErrorsHaveTheirCause(Judge):
 _HANDLERS: dict[type, Any] = {
     ControlDone: ErrorsHaveTheirCause._control,
     FailureArrived: ErrorsHaveTheirCause._row_failed,
+    FaultInjected: ErrorsHaveTheirCause._fault,
     GymPhaseEnded: ErrorsHaveTheirCause._phase_ended,
     Restored: ErrorsHaveTheirCause._restored,
     RunFailed: ErrorsHaveTheirCause._run_failed,

@@ -24,7 +24,6 @@ class OneOwner(Judge):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.watch = CutWatch()
-        self.about_scope: list[Violation] = []
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -35,18 +34,14 @@ class OneOwner(Judge):
         if type(event) is SnapshotPublished:
             return watch.release(event.sequence)
         if type(event) is ManifestBuilt:
-            watch.hold(event.sequence, [*self.about_scope, *self._owners(record)])
+            watch.hold(event.sequence, list(self._owners(record)))
             return ()
         watch.follow(event)
-        if type(event) is ScopeBuilt:
+        if type(event) is ScopeBuilt:  # no finding about a cut: the scope is wrong whatever becomes of it
             actual = key_set(watch.candidates)
-            self.about_scope = []
             if actual != event.candidates:
-                self.about_scope.append(
-                    self.broken(
-                        f"The scope was built from {event.candidates.count} candidates; the history has {actual.count}.", record
-                    )
-                )
+                text = f"The scope was built from {event.candidates.count} candidates; the history has {actual.count}."
+                return (self.broken(text, record),)
         return ()
 
     def _owners(self, record: Record) -> Iterable[Violation]:

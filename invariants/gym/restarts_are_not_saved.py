@@ -6,7 +6,16 @@ from collections.abc import Iterable
 
 from invariants.gym.cut import FOLLOWED, CutWatch
 from protocol.config import Level
-from protocol.history import DrainEnded, EpisodeCannotSave, EpisodeExported, ManifestBuilt, Record, SnapshotPublished, key_set
+from protocol.history import (
+    ControlDone,
+    DrainEnded,
+    EpisodeCannotSave,
+    EpisodeExported,
+    ManifestBuilt,
+    Record,
+    SnapshotPublished,
+    key_set,
+)
 from protocol.judging import Judge, Terms, Violation
 
 
@@ -17,7 +26,7 @@ class RestartsAreNotSaved(Judge):
 
     invariant = "I28"
     needs = (EpisodeCannotSave, ManifestBuilt)
-    sees = (*FOLLOWED, DrainEnded)
+    sees = (*FOLLOWED, ControlDone, DrainEnded)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -33,6 +42,8 @@ class RestartsAreNotSaved(Judge):
             return watch.release(event.sequence)
         if type(event) is DrainEnded:
             return self._drained(event, record)
+        if type(event) is ControlDone:
+            return self._commit_refused(event, record) if event.operation == "commit" else ()
         if type(event) is ManifestBuilt:
             restarts = key_set(key for key in watch.restarts if key in watch.candidates)
             if restarts != event.restarts:
@@ -42,6 +53,15 @@ class RestartsAreNotSaved(Judge):
         watch.follow(event)
         if type(event) is EpisodeExported and event.key in watch.restarts:
             return (self.broken(f"{event.key} was committed by {event.participant} though it cannot be saved.", record),)
+        return ()
+
+    def _commit_refused(self, event: ControlDone, record: Record) -> Iterable[Violation]:
+        """Gym refuses a scope that names a restart, and calls it a contradiction."""
+        if event.outcome == "refused" and event.cause == "broken" and self.watch.restarts:
+            text = (
+                f"{event.instance} refused the commit as a contradiction when {len(self.watch.restarts)} episodes had to restart."
+            )
+            return (self.broken(text, record),)
         return ()
 
     def _drained(self, event: DrainEnded, record: Record) -> Iterable[Violation]:

@@ -12,6 +12,7 @@ from protocol.history import (
     AttemptRefused,
     AttemptSealed,
     ExclusiveEntered,
+    ExclusiveLeft,
     GroupDropped,
     Record,
     RowsSubmitted,
@@ -28,12 +29,13 @@ class DispatchedIsSubmitted(Judge):
 
     invariant = "I4"
     needs = (ExclusiveEntered, RowsSubmitted)
-    sees = (AttemptDispatched, AttemptRefused, AttemptSealed, AttemptAbandoned, GroupDropped)
+    sees = (AttemptDispatched, AttemptRefused, AttemptSealed, AttemptAbandoned, ExclusiveLeft, GroupDropped)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.marked: dict[str, None] = {}  # DISPATCHED in the ledger, not submitted yet
         self.submitted: dict[str, None] = {}  # submitted, not marked
+        self.closed = False  # a checkpoint holds the gate
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -46,12 +48,16 @@ class DispatchedIsSubmitted(Judge):
                 del self.submitted[event.key]
             else:
                 self.marked[event.key] = None
+            if self.closed:
+                return (self.broken(f"{event.key} was marked DISPATCHED while the gate was closed.", record),)
         elif type(event) is RowsSubmitted:
             for key in event.keys:
                 if key in self.marked:
                     del self.marked[key]
                 else:
                     self.submitted[key] = None
+            if self.closed:
+                return (self.broken(f"{', '.join(event.keys[:4])} submitted while the gate was closed.", record),)
         elif type(event) is AttemptSealed or type(event) is AttemptRefused or type(event) is AttemptAbandoned:
             self.marked.pop(event.key, None)
             self.submitted.pop(event.key, None)
@@ -59,7 +65,10 @@ class DispatchedIsSubmitted(Judge):
             for waiting in (self.marked, self.submitted):
                 for key in [key for key in waiting if group_of(key) == event.group]:
                     del waiting[key]
+        elif type(event) is ExclusiveLeft and event.barrier == "dispatch":
+            self.closed = False
         elif type(event) is ExclusiveEntered and event.barrier == "dispatch":
+            self.closed = True
             found = [self.broken(f"The gate closed while {key} was DISPATCHED but not submitted.", record) for key in self.marked]
             found += [
                 self.broken(f"The gate closed while {key} was submitted but not DISPATCHED.", record) for key in self.submitted

@@ -88,6 +88,12 @@ def test_an_overlap_breaks_I18(steps, found):
     assert found in judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(*steps))[0].found
 
 
+def test_a_published_cut_outside_an_exclusive_section_breaks_I18():
+    found = judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(WAITED, ENTERED, LEFT, cut(), PUBLISHED))
+    assert "was not held exclusively" in found[0].found
+    assert judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(WAITED, ENTERED, cut(), LEFT, PUBLISHED)) == []
+
+
 def test_a_dispatch_that_slips_past_the_closed_gate_breaks_I18():
     sent = AttemptDispatched("e0p0i1_g0", "e0p0i1_g0r0-a0", "gym-0", 1)
     closed, opened = ExclusiveEntered("dispatch"), ExclusiveLeft("dispatch")

@@ -235,6 +235,13 @@ def test_an_unfinished_save_that_is_read_breaks_I22_unless_it_is_this_lifes_own(
     assert restores(CleanupDone(0), FileDone("write", path), FileRead(path)) == []
 
 
+def test_what_an_unfinished_save_left_must_be_gone_after_the_clean_up():
+    left = {**START, f"{ROOT}/tmp_snapshot_000002/manifest.json": b"", "tmp_step_1/training_info.json": b""}
+    removed = [FileDone("remove", f"{ROOT}/tmp_snapshot_000002"), FileDone("remove", "tmp_step_1")]
+    assert restores(*removed, CleanupDone(2), start=left) == []
+    assert "tmp_step_1 of an unfinished save is still there" in restores(removed[0], CleanupDone(1), start=left)[0].found
+
+
 def test_a_restore_that_reads_beside_its_choice_breaks_I22():
     other = FileRead(f"{ROOT}/snapshot_000002/rollout_recovery.msgpack")
     assert "was read while" in restores(RestoreChosen("bootstrap", 1), other)[0].found

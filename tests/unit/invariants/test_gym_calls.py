@@ -174,7 +174,12 @@ def causes(*steps, contract=None):
 
 @pytest.mark.parametrize(
     ("outcome", "error", "cause"),
-    [("lost", "Lost", "unavailable"), ("failed", "PeerFailed", "unavailable"), ("refused", "Refusal", "broken"), ("ok", "", "")],
+    [
+        ("lost", "Lost", "unavailable"),
+        ("failed", "PeerFailed", "unavailable"),
+        ("refused", "Refusal", "unavailable"),
+        ("ok", "", ""),
+    ],
 )
 def test_a_class_that_fits_its_cause_is_held(outcome, error, cause):
     assert causes(done(outcome, error, cause)) == []
@@ -186,6 +191,28 @@ def test_a_class_that_fits_its_cause_is_held(outcome, error, cause):
 )
 def test_a_class_that_does_not_fit_breaks_I32(outcome, error, cause):
     assert len(causes(done(outcome, error, cause))) == 1
+
+
+def test_a_busy_gym_counted_as_a_contradiction_breaks_I32():
+    assert causes(done("refused", "Refusal", "unavailable")) == []
+    assert causes(done("refused", "Refusal", "broken")) == [
+        "prepare of gym-0 was refused (Refusal) and counts as broken; it is unavailable or infra."
+    ]
+
+
+def test_a_commit_may_contradict_unless_a_fault_made_the_outage():
+    commit = ControlDone("commit", "gym-0", "1.1", "refused", "Refusal", "broken")
+    injected = ("job", FaultInjected("fail_call", "Commit to gym-0: error"))
+    assert causes(commit) == []
+    assert len(causes(injected, commit)) == 1
+
+
+def test_a_snapshot_takes_the_class_of_its_control_failures():
+    outage = done("refused", "Refusal", "unavailable")
+    assert causes(outage, broke("unavailable", "Refusal", 1)) == []
+    assert len(causes(outage, broke("broken", "Refusal", 1), failed("SnapshotFailed", "broken"))) == 1
+    commit = ControlDone("commit", "gym-0", "1.1", "refused", "Refusal", "broken")
+    assert len(causes(outage, commit, broke("unavailable", "Refusal", 1))) == 1
 
 
 def test_a_mismatch_counted_as_an_outage_breaks_I32():

@@ -15,6 +15,7 @@ from protocol.history import (
     AttemptAbandoned,
     AttemptDispatched,
     AttemptSealed,
+    ControlDone,
     DrainEnded,
     EpisodeCannotSave,
     EpisodeExported,
@@ -111,13 +112,20 @@ def test_a_refusal_on_the_wire_is_an_owner():
 
 
 def test_a_scope_built_from_other_candidates_breaks_I27():
-    steps = [*sent(A, B), *scope(A), *exported(A, B), built((A, B)), PUBLISHED]
+    steps = [*sent(A, B), *scope(A)]
     assert judged(OneOwner, *steps) == ["The scope was built from 1 candidates; the history has 2."]
 
 
 def test_a_restart_that_is_committed_breaks_I28_at_once():
     steps = [*sent(A), STARTED, GymPhaseStarted("1.1"), cannot_save(A), ScopeBuilt("1.1", key_set((A,))), *exported(A)]
     assert judged(RestartsAreNotSaved, *steps) == [f"{A} was committed by agent though it cannot be saved."]
+
+
+def test_a_scope_that_names_a_restart_is_refused_by_gym_and_breaks_I28():
+    steps = [*sent(A), STARTED, GymPhaseStarted("1.1"), cannot_save(A)]
+    assert judged(RestartsAreNotSaved, *steps, ControlDone("commit", "gym-0", "1.1", "refused", "Refusal", "unavailable")) == []
+    found = judged(RestartsAreNotSaved, *steps, ControlDone("commit", "gym-0", "1.1", "refused", "Refusal", "broken"))
+    assert found == ["gym-0 refused the commit as a contradiction when 1 episodes had to restart."]
 
 
 def test_a_drain_that_waits_for_a_restart_breaks_I28_though_nothing_is_published():

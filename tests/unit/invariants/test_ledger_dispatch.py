@@ -17,6 +17,7 @@ from protocol.history import (
     EpisodeAdmitted,
     EpisodeRefused,
     ExclusiveEntered,
+    ExclusiveLeft,
     FailureArrived,
     GroupDropped,
     RefusalArrived,
@@ -55,6 +56,12 @@ def test_a_submission_without_a_mark_breaks_I4():
 def test_an_attempt_whose_outcome_is_in_the_ledger_owes_nothing():
     outcomes = [AttemptSealed(S, A, A, "r", 1), AttemptAbandoned(S, A, "discarded"), GroupDropped(G, 0, "discarded")]
     assert [judged(DispatchedIsSubmitted, dispatched(), outcome, CLOSED) for outcome in outcomes] == [[], [], []]
+
+
+def test_a_dispatch_behind_the_closed_gate_breaks_I4():
+    found = judged(DispatchedIsSubmitted, CLOSED, dispatched(), submitted(A))
+    assert found == [f"{A} was marked DISPATCHED while the gate was closed.", f"{A} submitted while the gate was closed."]
+    assert judged(DispatchedIsSubmitted, CLOSED, ExclusiveLeft("dispatch"), dispatched(), submitted(A)) == []
 
 
 def test_the_data_plane_barrier_is_not_the_gate():
