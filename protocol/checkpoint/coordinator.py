@@ -7,7 +7,7 @@ Giving up is safe: the instance's lease reopens it. ``decide_cause`` is where a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,9 +26,7 @@ from protocol.history import (
 )
 from protocol.identity import GymCheckpointEpisode, gym_name
 from protocol.messages import Commit, Committed, Control, Discover, Forget, Prepare, Prepared, Restore, Resume, Retire, Topology
-
-if TYPE_CHECKING:
-    from protocol.controller.controller import Controller
+from protocol.run import Run
 
 
 def decide_cause(error: ProtocolError) -> Cause:
@@ -58,11 +56,11 @@ def raise_first(answers: Iterable[Answer]) -> None:
 
 
 class GymCoordinator:
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
-        self.rt = controller.rt
-        self.job = controller.job
-        self.instances = tuple(gym_name(index) for index in range(controller.job.gym_instances))
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.rt = run.rt
+        self.job = run.job
+        self.instances = tuple(gym_name(index) for index in range(run.job.gym_instances))
         self.participants: dict[str, tuple[str, ...]] = {}
 
     # --- one call, all calls
@@ -151,7 +149,7 @@ class GymCoordinator:
         Raises what a refused retire raised (this checkpoint is then unavailable). A refused forget is preceded by
         another retire of its rollout next time: it stays queued.
         """
-        dropped = self.controller.ledger.dropped
+        dropped = self.run.ledger.dropped
         retiring = self._by_instance(dropped.retire)
         timeout_s, grace_s = self._terms
         if retiring:
@@ -193,7 +191,7 @@ class GymCoordinator:
     async def commit(self, checkpoint: str, folder: str, restarts: Mapping[str, str]) -> Ownership:
         """Write every instance's state below ``folder`` and decide who owns each candidate."""
         timeout_s, grace_s = self._terms
-        candidates = self.controller.ledger.candidates()  # one synchronous step: nothing awaits before the scopes are built
+        candidates = self.run.ledger.candidates()  # one synchronous step: nothing awaits before the scopes are built
         self.rt.record(ScopeBuilt(checkpoint=checkpoint, candidates=key_set(key for key, _ in candidates)))
         answers = await self._ask_all(
             {
@@ -205,7 +203,7 @@ class GymCoordinator:
         replies: dict[str, Committed] = {answer.instance: answer.reply for answer in answers}
         for name, reply in replies.items():
             self._check_participants(name, reply)
-        return decide_ownership(candidates, restarts, replies, self.controller.ledger.dropped.retire)
+        return decide_ownership(candidates, restarts, replies, self.run.ledger.dropped.retire)
 
     def _check_participants(self, name: str, reply: Committed) -> None:
         if reply.participants != self.participants[name]:
@@ -213,7 +211,7 @@ class GymCoordinator:
 
     async def drain(self, checkpoint: str, pending: tuple[str, ...]) -> None:
         """Wait for the replies that are on the wire. Raises SnapshotFailed with a count and a sample at the time-out."""
-        ledger, limit = self.controller.ledger, self.rt.now() + self.job.drain_timeout_s
+        ledger, limit = self.run.ledger, self.rt.now() + self.job.drain_timeout_s
         left = still_pending(pending, ledger.pending)
         while left and self.rt.now() < limit:
             await self.rt.first_of(ledger.settled.wait(), timeout_s=limit - self.rt.now())

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from protocol.checkpoint import folders
@@ -19,9 +17,7 @@ from protocol.identity import DATA_PLANE
 from protocol.ledger.persistence import digest_without_unsealed, encode, expected_staging, periodic_copy
 from protocol.ledger.records import SCHEMA_VERSION, Group, GroupStatus
 from protocol.messages import CANONICAL, STAGING, ListSampleIds, SaveCheckpoint, Saved
-
-if TYPE_CHECKING:
-    from protocol.controller.controller import Controller
+from protocol.run import Run
 
 
 class Dataloader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,20 +61,20 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-async def take_cut(controller: Controller, role: str, folder: str, sequence: int, episodes: dict[str, tuple[str, ...]]) -> Cut:
+async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: dict[str, tuple[str, ...]]) -> Cut:
     """Inside the exclusive section. ``episodes``: staging keys of the episodes that Gym saved for this cut.
 
     Raises SnapshotFailed if canonical rows, sidecar, ledger and staging do not agree.
     """
-    rt, ledger = controller.rt, controller.ledger
+    rt, ledger = run.rt, run.ledger
     groups = periodic_copy(ledger.groups.values())
-    slots = (*controller.replay.slots, *controller.training.claimed.values())
+    slots = (*run.replay.slots, *run.claimed.values())
     recovery = encode(groups, ledger.skipped, ledger.skips)
     replay = sidecar(slots)
     metadata = DataPlaneMetadata(
-        schema=METADATA_SCHEMA, train_steps=controller.steps, trainer_version=controller.version, epoch=controller.epoch,
-        partition=CANONICAL, sampler=controller.job.sampler.name,
-        mode="authoritative" if controller.job.replay_is_restored else "shadow",
+        schema=METADATA_SCHEMA, train_steps=run.steps, trainer_version=run.version, epoch=run.epoch,
+        partition=CANONICAL, sampler=run.job.sampler.name,
+        mode="authoritative" if run.job.replay_is_restored else "shadow",
         replay_digest=manifest_digest(slots), replay_count=len(slots), recovery_sha256=hashlib.sha256(recovery).hexdigest(),
         recovery_count=len(groups), recovery_schema=SCHEMA_VERSION,
     )  # fmt: skip
@@ -94,10 +90,10 @@ async def take_cut(controller: Controller, role: str, folder: str, sequence: int
         CutTaken(
             role=role,
             sequence=sequence,
-            step=controller.steps,
-            version=controller.version,
-            committing=controller.optimizer_commit_in_progress,
-            mutation_version=controller.barrier.version,
+            step=run.steps,
+            version=run.version,
+            committing=run.optimizer_commit_in_progress,
+            mutation_version=run.barrier.version,
             canonical=saved.canonical,
             sidecar=rows,
             finalized=finalized,
@@ -105,24 +101,24 @@ async def take_cut(controller: Controller, role: str, folder: str, sequence: int
             staging_expected=key_set(expected),
             staging_missing=len(missing),
             ledger=digest_without_unsealed(groups, ledger.skipped),
-            consumed=controller.cursor,
+            consumed=run.cursor,
             open=len(groups),
             passed=len(ledger.skipped),
         )  # fmt: skip
     )
     _check(saved.canonical, rows, finalized, slots, missing)
     loader = Dataloader(
-        schema_version=1, consumed=controller.cursor, epoch=controller.epoch, dispatch_index=controller.dispatch_index
+        schema_version=1, consumed=run.cursor, epoch=run.epoch, dispatch_index=run.dispatch_index
     )
     return Cut(
         files={
             folders.LEDGER: recovery,
             folders.SIDECAR: replay,
             folders.DATALOADER: msgspec.msgpack.encode(loader),
-            folders.CONFIG: json.dumps(msgspec.to_builtins(controller.job), indent=1, sort_keys=True).encode(),
+            folders.CONFIG: json.dumps(msgspec.to_builtins(run.job), indent=1, sort_keys=True).encode(),
         },
-        groups=groups, mutation_version=controller.barrier.version, rolled_back=len(controller.training.claimed),
-        step=controller.steps, version=controller.version, epoch=controller.epoch,
+        groups=groups, mutation_version=run.barrier.version, rolled_back=len(run.claimed),
+        step=run.steps, version=run.version, epoch=run.epoch,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ from protocol.checkpoint import folders, manifest
 from protocol.checkpoint.manifest import GymManifest
 from protocol.checkpoint.payload import METADATA_SCHEMA, Dataloader, DataPlaneMetadata
 from protocol.config import Level
-from protocol.controller.samplers import check_restored, restored_dispatch_index
+from protocol.checkpoint.targets import check_targets, restored_dispatch_index
 from protocol.data_plane.replay import Slot, load_sidecar, manifest_digest
 from protocol.errors import MissingFile, RestoreRefused
 from protocol.history import CleanupDone, RestoreChosen, Restored, key_set
@@ -32,9 +32,6 @@ from protocol.ledger.persistence import (
 from protocol.ledger.records import AttemptStatus, Group, GroupStatus, LedgerFile
 from protocol.messages import CANONICAL, STAGING, ClearSamples, ListSampleIds, LoadCheckpoint, LoadWeights
 from protocol.runtime import Runtime
-
-if TYPE_CHECKING:
-    from protocol.controller.controller import Controller
 
 
 # --- 1. clean up: the first stage of every life, alone
@@ -154,10 +151,10 @@ async def _json(rt: Runtime, path: str) -> dict[str, Any] | None:
 # --- 3. read, check, install
 
 
-async def restore(controller: Controller) -> None:
+async def restore(run: Run) -> None:
     """Bring the controller, the trainer, the data plane and Gym to the chosen state. Raises RestoreRefused."""
-    rt = controller.rt
-    choice = decide_choice(await look(rt), controller.job.rollout_checkpointing.restore_mode, controller.fingerprint)
+    rt = run.rt
+    choice = decide_choice(await look(rt), run.job.rollout_checkpointing.restore_mode, run.fingerprint)
     rt.record(RestoreChosen(anchor=choice.anchor, sequence=choice.sequence))
     for anchor in choice.discard:
         await rt.files.remove(anchor)
@@ -168,22 +165,22 @@ async def restore(controller: Controller) -> None:
         await _adopt_anchor(controller, choice)
     if choice.source:
         await _restore_from(controller, choice)
-    controller.steps = controller.version = choice.step
+    run.steps = run.version = choice.step
     if not choice.source:
-        controller.dispatch_index = controller.version - 1
+        run.dispatch_index = run.version - 1
     await _report(controller, choice)
 
 
-async def _adopt_anchor(controller: Controller, choice: Choice) -> None:
+async def _adopt_anchor(run: Run, choice: Choice) -> None:
     """Snapshots of this life go on under the anchor, above every sequence that was ever allocated there."""
-    snapshots = controller.snapshots
+    snapshots = run.snapshots
     snapshots.anchor, snapshots.anchor_step, snapshots.anchor_exists = choice.anchor, choice.step, True
-    names = await controller.rt.files.list(folders.snapshot_root(choice.anchor))
+    names = await run.rt.files.list(folders.snapshot_root(choice.anchor))
     snapshots.sequence = max((folders.sequence_of(name) or 0 for name in names), default=0)
 
 
-async def _restore_from(controller: Controller, choice: Choice) -> None:
-    rt, job, source = controller.rt, controller.job, choice.source
+async def _restore_from(run: Run, choice: Choice) -> None:
+    rt, job, source = run.rt, run.job, choice.source
     data = await rt.files.read(f"{source}/{folders.LEDGER}")
     ledger = decode(data)
     slots = load_sidecar(await rt.files.read(f"{source}/{folders.SIDECAR}"), job.num_generations_per_prompt)
@@ -193,21 +190,21 @@ async def _restore_from(controller: Controller, choice: Choice) -> None:
     metadata = _metadata(await rt.call(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
     check_metadata(metadata, controller, choice, data, ledger, slots, loader)
     if gym is not None and (gym.saved() or gym.restarted()):
-        await controller.snapshots.coordinator.restore(gym.checkpoint, source, gym)
+        await run.snapshots.coordinator.restore(gym.checkpoint, source, gym)
     saved = gym.saved() if gym is not None else {}
     groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored, choice.step)
     kept = slots if job.replay_is_restored else ()
     await _settle_rows(controller, groups, kept, saved)
     targets = [group.target_step for group in groups]
     dispatch_index = restored_dispatch_index(job.sampler, choice.step, loader.dispatch_index, targets)
-    check_restored(job.sampler, choice.step, dispatch_index, targets, job.num_prompts_per_step)
+    check_targets(job.sampler, choice.step, dispatch_index, targets, job.num_prompts_per_step)
     if len(groups) > job.max_buffered_rollouts:
         raise RestoreRefused(f"{len(groups)} restored groups do not fit max_buffered_rollouts {job.max_buffered_rollouts}")
-    controller.ledger.install(groups, ledger.skipped, ledger.skips)
+    run.ledger.install(groups, ledger.skipped, ledger.skips)
     for slot in kept:
-        controller.replay.commit(slot)
-    controller.permits.take_now(len(groups))
-    controller.cursor, controller.epoch, controller.dispatch_index = loader.consumed, loader.epoch, dispatch_index
+        run.replay.commit(slot)
+    run.permits.take_now(len(groups))
+    run.cursor, run.epoch, run.dispatch_index = loader.consumed, loader.epoch, dispatch_index
 
 
 def _loader(data: bytes) -> Dataloader:
@@ -227,19 +224,19 @@ def _metadata(data: bytes) -> DataPlaneMetadata:
         raise RestoreRefused(f"the data plane's metadata cannot be read: {error}") from None
 
 
-def check_prompts(ledger: LedgerFile, controller: Controller) -> None:
+def check_prompts(ledger: LedgerFile, run: Run) -> None:
     """The data set must still hold each open prompt under its ordinal. Raises RestoreRefused."""
     for group in ledger.groups:
-        task = controller.task_of(group.ordinal)
+        task = run.task_of(group.ordinal)
         if (task.task_id, task.name) != (group.task_id, group.task_name):
             raise RestoreRefused(f"prompt {group.ordinal} is task {task.task_id!r} now, the ledger says {group.task_id!r}")
-        if group.expected_generations != controller.job.num_generations_per_prompt:
+        if group.expected_generations != run.job.num_generations_per_prompt:
             raise RestoreRefused(f"{group.group_id} has {group.expected_generations} siblings, the configuration asks for others")
 
 
 def check_metadata(
     metadata: DataPlaneMetadata,
-    controller: Controller,
+    run: Run,
     choice: Choice,
     recovery: bytes,
     ledger: LedgerFile,
@@ -254,7 +251,7 @@ def check_metadata(
         ("trainer version", metadata.trainer_version, choice.step),
         ("epoch", metadata.epoch, loader.epoch),
         ("partition", metadata.partition, CANONICAL),
-        ("sampler", metadata.sampler, controller.job.sampler.name),
+        ("sampler", metadata.sampler, run.job.sampler.name),
         ("replay digest", metadata.replay_digest, manifest_digest(slots)),
         ("replay count", metadata.replay_count, len(slots)),
         ("ledger sha256", metadata.recovery_sha256, hashlib.sha256(recovery).hexdigest()),
@@ -287,13 +284,13 @@ async def _gym_manifest(rt: Runtime, choice: Choice, ledger: LedgerFile) -> GymM
 
 
 async def _settle_rows(
-    controller: Controller, groups: tuple[Group, ...], slots: tuple[Slot, ...], saved: Mapping[str, tuple[str, tuple[str, ...]]]
+    run: Run, groups: tuple[Group, ...], slots: tuple[Slot, ...], saved: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> None:
     """Rows of the data plane against what owns them: canonical exactly, staging a superset whose rest is cleared."""
-    rt = controller.rt
+    rt = run.rt
     canonical = await rt.call(DATA_PLANE, ListSampleIds(partition=CANONICAL))
     wanted = [row.sample for slot in slots for row in slot.rows]
-    if not controller.job.replay_is_restored:
+    if not run.job.replay_is_restored:
         await rt.call(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=canonical))
     elif sorted(wanted) != list(canonical):
         raise RestoreRefused(f"the data plane holds {len(canonical)} canonical rows, the replay sidecar names {len(wanted)}")
@@ -306,8 +303,8 @@ async def _settle_rows(
     await rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=tuple(key for key in staged if key not in expected)))
 
 
-async def _report(controller: Controller, choice: Choice) -> None:
-    rt, ledger, replay = controller.rt, controller.ledger, controller.replay
+async def _report(run: Run, choice: Choice) -> None:
+    rt, ledger, replay = run.rt, run.ledger, run.replay
     groups = tuple(ledger.groups.values())
     current = [sibling.current for group in groups for sibling in group.siblings]
     canonical = await rt.call(DATA_PLANE, ListSampleIds(partition=CANONICAL))
@@ -315,11 +312,11 @@ async def _report(controller: Controller, choice: Choice) -> None:
         Restored(
             anchor=choice.anchor,
             sequence=choice.sequence,
-            step=controller.steps,
-            version=controller.version,
-            epoch=controller.epoch,
-            consumed=controller.cursor,
-            dispatch_index=controller.dispatch_index,
+            step=run.steps,
+            version=run.version,
+            epoch=run.epoch,
+            consumed=run.cursor,
+            dispatch_index=run.dispatch_index,
             open=len(groups),
             sealed=sum(1 for attempt in current if attempt.status is AttemptStatus.SEALED),
             continuations=sum(1 for attempt in current if attempt.restored_from is not None and attempt.may_be_in_gym),

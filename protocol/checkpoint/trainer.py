@@ -6,11 +6,10 @@ Gym is never asked anything. Durable = the rename and the fsync of the folder ab
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from protocol.checkpoint import folders
+from protocol.checkpoint.anchor import Anchor
 from protocol.checkpoint.payload import Cut, take_cut
 from protocol.checkpoint.publish import publish_step, write_files
 from protocol.errors import IllegalStep, ProtocolError
@@ -18,41 +17,40 @@ from protocol.history import PruneIssued, TrainerCheckpointDurable, TrainerSaveA
 from protocol.identity import TRAINER
 from protocol.ledger.persistence import refuse_full_step
 from protocol.messages import SaveWeights
+from protocol.run import Run
 from protocol.runtime import Call, Task
-
-if TYPE_CHECKING:
-    from protocol.controller.controller import Controller
 
 INFO_SCHEMA = 1
 
 
 class TrainerCheckpoints:
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
-        self.rt = controller.rt
+    def __init__(self, run: Run, anchor: Anchor) -> None:
+        self.run = run
+        self.rt = run.rt
+        self.anchor = anchor
         self._pending: Task | None = None
         self._failure: ProtocolError | None = None
 
     def due(self) -> bool:
         """After the step that was just committed: every ``save_period`` steps, and after the last one."""
-        rules, steps = self.controller.job.checkpointing, self.controller.steps
-        return rules.enabled and (steps % rules.save_period == 0 or steps == self.controller.job.train_steps)
+        rules, steps = self.run.job.checkpointing, self.run.steps
+        return rules.enabled and (steps % rules.save_period == 0 or steps == self.run.job.train_steps)
 
     async def save(self) -> None:
         """Take the cut of this step and start its background part. Raises an earlier save's failure, or IllegalStep."""
-        controller, step = self.controller, self.controller.steps
+        run, step = self.run, self.run.steps
         self.rt.record(TrainerSaveAsked(step=step))
         await self.flush()
-        async with controller.lock:
+        async with run.lock:
             self.rt.record(TrainerSaveStarted(step=step))
             temporary = folders.temporary_step(step)
             if temporary in await self.rt.files.list(""):  # an earlier save of this step failed
                 await self.rt.files.remove(temporary)
-            async with controller.barrier.exclusive():
-                refused = refuse_full_step(controller.ledger.groups.values(), controller.ledger.open_step)
+            async with run.barrier.exclusive():
+                refused = refuse_full_step(run.ledger.groups.values(), run.ledger.open_step)
                 if refused is not None:
                     raise IllegalStep(f"step {step} cannot be saved: {refused}")
-                cut = await take_cut(controller, "trainer", temporary, step, {})
+                cut = await take_cut(run, "trainer", temporary, step, {})
             # The trainer captures its weights when this call arrives: before any later call of ours.
             weights = self.rt.call(TRAINER, SaveWeights(folder=folders.weights_folder(temporary)))
             self._pending = self.rt.spawn(self._finish(step, cut, weights), f"save-step-{step}")
@@ -76,7 +74,7 @@ class TrainerCheckpoints:
             temporary = folders.temporary_step(step)
             info = {
                 "schema": INFO_SCHEMA, "step": step, "trainer_version": cut.version, "epoch": cut.epoch,
-                "fingerprint": self.controller.fingerprint,
+                "fingerprint": self.run.fingerprint,
             }  # fmt: skip
             await write_files(self.rt, temporary, {**cut.files, folders.TRAINING_INFO: msgspec.json.encode(info)})
             await publish_step(self.rt, step)
@@ -84,12 +82,12 @@ class TrainerCheckpoints:
             self._failure = error
             return
         self.rt.record(TrainerCheckpointDurable(step=step))
-        self.controller.snapshots.anchored_to(step)
+        self.anchor.move_to(step)
         await self._prune(step)
 
     async def _prune(self, newest: int) -> None:
         """Keep the newest ``keep_top_k`` trainer checkpoints."""
-        keep = self.controller.job.checkpointing.keep_top_k
+        keep = self.run.job.checkpointing.keep_top_k
         steps = sorted(step for name in await self.rt.files.list("") if (step := folders.step_of(name)) is not None)
         old = [step for step in steps[:-keep] if step != newest]
         for step in old:

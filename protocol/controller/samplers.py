@@ -18,10 +18,7 @@ import msgspec
 
 from protocol.config import Sampler
 from protocol.data_plane.replay import Slot
-from protocol.errors import RestoreRefused
-from protocol.ledger.records import Group
-
-NO_TARGET = -1
+from protocol.ledger.records import NO_TARGET, Group
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -118,31 +115,3 @@ def decide_stale(sampler: Sampler, version: int, group: Group) -> bool:
     if sampler.name == "in_order":
         return group.target_step < version
     return group.start_weight_version < version - sampler.max_staleness_versions
-
-
-def check_restored(sampler: Sampler, version: int, dispatch_index: int, targets: Iterable[int], batch: int) -> None:
-    """Raises RestoreRefused if restored groups do not fit the sampler. A target may be short: it is topped up."""
-    counts: dict[int, int] = {}
-    for target in targets:
-        counts[target] = counts.get(target, 0) + 1
-    if sampler.name != "in_order":
-        if any(target != NO_TARGET for target in counts):
-            raise RestoreRefused(f"sampler {sampler.name} does not stamp groups, but the ledger holds target steps")
-        return
-    for target, count in sorted(counts.items()):
-        if not version <= target <= version + sampler.max_lookahead_versions:
-            raise RestoreRefused(
-                f"a restored group has target step {target}: in_order at version {version} holds "
-                f"{version}..{version + sampler.max_lookahead_versions}"
-            )
-        if count > batch:
-            raise RestoreRefused(f"target step {target} holds {count} restored groups: a step takes {batch}")
-    if counts and max(counts) > dispatch_index:
-        raise RestoreRefused(f"the highest restored target step is {max(counts)}, the dispatch index {dispatch_index}")
-
-
-def restored_dispatch_index(sampler: Sampler, version: int, persisted: int | None, targets: Iterable[int]) -> int:
-    """Seeded to the version - 1; in_order goes on from what was dispatched, or from the highest restored target."""
-    if sampler.name != "in_order":
-        return version - 1
-    return max((version - 1, *targets), default=version - 1) if persisted is None else max(persisted, version - 1)

@@ -10,6 +10,7 @@ from protocol.identity import GymCheckpointEpisode, sample_id
 from protocol.messages import Receipt, RowMeta
 
 SCHEMA_VERSION = 4
+NO_TARGET = -1  # of a group that its sampler does not stamp
 
 
 class AttemptStatus(Enum):
@@ -73,7 +74,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     task_id: str
     task_name: str
     expected_generations: int
-    target_step: int  # -1: the sampler does not stamp
+    target_step: int  # or NO_TARGET
     start_weight_version: int
     siblings: tuple[Sibling, ...]
     status: GroupStatus

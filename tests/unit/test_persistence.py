@@ -271,9 +271,16 @@ def test_at_rollout_the_whole_group_starts_over() -> None:
         ("g4r0-a1", ABANDONED),
         ("g5r0-a0", ABANDONED),
     ]
-    assert out.start_weight_version == 9
-    assert all(held.receipt is None and not held.staging_keys for one in out.siblings for held in one.attempts[-1:]
-               if one.generation_index == 2)  # fmt: skip
+    given_up = out.siblings[2].current
+    assert (given_up.receipt, given_up.reward, given_up.staging_keys) == (None, None, ())
+
+
+@pytest.mark.parametrize(("level", "version"), [("rollout", 9), ("sibling", 4), ("turn", 4)])
+def test_a_group_that_keeps_nothing_is_as_young_as_its_new_weights(level: str, version: int) -> None:
+    half = group(sibling(attempt(SEALED)), sibling(attempt(RESERVED, 1), generation=1), level=level)
+    assert restarted(half).start_weight_version == version
+    nothing = group(sibling(attempt(RESERVED)), sibling(attempt(DISPATCHED, 1), generation=1), level=level)
+    assert restarted(nothing).start_weight_version == 9
 
 
 def test_at_sibling_the_sealed_ones_are_kept() -> None:

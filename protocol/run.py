@@ -1,0 +1,39 @@
+"""The state of one run: what a cut saves and a restore installs, and the locks around it.
+
+The pumps of the controller change it, checkpoints read it. Ledger, replay index and claimed slots change only inside a
+mutation of ``barrier``; the counters only in the step commit and the reservation.
+"""
+
+from __future__ import annotations
+
+from protocol.config import Job, fingerprint
+from protocol.data_plane.replay import ReplayIndex, Slot
+from protocol.ledger.ledger import Ledger
+from protocol.messages import PromptTask
+from protocol.readers_writer import DATA_PLANE_BARRIER, DISPATCH_GATE, ReadersWriter
+from protocol.runtime import Runtime
+
+
+class Run:
+    def __init__(self, rt: Runtime, job: Job, tasks: tuple[PromptTask, ...]) -> None:
+        self.rt = rt
+        self.job = job
+        self.tasks = tasks
+        self.fingerprint = fingerprint(job, "/".join(task.task_id for task in tasks))
+        self.version = 0  # of the trainer's weights
+        self.steps = 0  # committed
+        self.cursor = 0  # prompts taken from the loader, over all epochs
+        self.epoch = 0
+        self.dispatch_index = -1  # batches reserved, counted from the version - 1
+        self.optimizer_commit_in_progress = False
+        self.ledger = Ledger(rt)
+        self.replay = ReplayIndex()
+        self.claimed: dict[str, Slot] = {}  # slots of the open train step, in order of claim
+        # Lock order: the checkpoint lock, then the gate, then the barrier (PROTOCOL 1.8).
+        self.lock = rt.lock()
+        self.gate = ReadersWriter(rt, DISPATCH_GATE)
+        self.barrier = ReadersWriter(rt, DATA_PLANE_BARRIER)
+
+    def task_of(self, ordinal: int) -> PromptTask:
+        """The prompt of an ordinal, read again from the data set (it is never persisted)."""
+        return self.tasks[ordinal % len(self.tasks)]
