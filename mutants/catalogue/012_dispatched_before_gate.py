@@ -13,8 +13,8 @@ MUTANT = Mutant(
         Edit(
             scope=STREAM,
             find="""
-async with controller.gate.mutation("dispatch"):
-    async with controller.barrier.mutation("recovery_retries"):
+async with run.gate.mutation("dispatch"):
+    async with run.barrier.mutation("recovery_retries"):
         keys = [key for key in keys if self._may_send(key)]
         if not keys:
             return
@@ -23,17 +23,17 @@ async with controller.gate.mutation("dispatch"):
     self.rt.record(RowsSubmitted(group=self.name, instance=instance, keys=tuple(keys)))
 """,
             put="""
-async with controller.barrier.mutation("recovery_retries"):
+async with run.barrier.mutation("recovery_retries"):
     keys = [key for key in keys if self._may_send(key)]
     if not keys:
         return
     rows = tuple(self._row(key, instance) for key in keys)
-async with controller.gate.mutation("dispatch"):
+async with run.gate.mutation("dispatch"):
     stream = self.rt.stream(instance, self._request(rows))
     self.rt.record(RowsSubmitted(group=self.name, instance=instance, keys=tuple(keys)))
 """,
         ),
     ),
     scenario="workplace",
-    judges=("I4", "I18"),
+    judges=("I4",),
 )

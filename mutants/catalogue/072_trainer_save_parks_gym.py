@@ -13,10 +13,9 @@ MUTANT = Mutant(
             find="self.rt.record(TrainerSaveStarted(step=step))",
             put="""
 self.rt.record(TrainerSaveStarted(step=step))
-coordinator = controller.snapshots.coordinator
-if not coordinator.participants:
-    await coordinator.discover()
-async with controller.gate.exclusive():
+from protocol.checkpoint.coordinator import GymCoordinator
+coordinator = GymCoordinator(run)
+async with run.gate.exclusive():
     try:
         await coordinator.prepare(f"{self.rt.life}.step.{step}")
     finally:

@@ -13,8 +13,9 @@ MUTANT = Mutant(
             find="await publish_step(self.rt, step)",
             put="""
 root = folders.snapshot_root(folders.BOOTSTRAP)
-names = [name for name in await self.rt.files.list(root) if folders.sequence_of(name) is not None]
-await self.controller.snapshots._remove_published(root, names)
+for name in await self.rt.files.list(root):
+    await self.rt.files.remove(f"{root}/{name}")
+await self.rt.files.fsync_dir(root)
 await publish_step(self.rt, step)
 """,
         ),

@@ -4,7 +4,7 @@ from mutants.model import Edit, Mutant
 
 PUMP = "protocol.controller.train_pump.TrainPump"
 ONE_LESS = """
-(controller.job.num_prompts_per_step - int(controller.rt.life > 1 and controller.steps == controller.job.train_steps - 1))
+(run.job.num_prompts_per_step - int(self.rt.life > 1 and run.steps == run.job.train_steps - 1))
 """
 
 MUTANT = Mutant(
@@ -13,11 +13,11 @@ MUTANT = Mutant(
     area="M",
     fault="The last group of a restored run is left out of its final step.",
     edits=(
-        Edit(scope=f"{PUMP}._train_step", find="controller.job.num_prompts_per_step", put=ONE_LESS),
+        Edit(scope=f"{PUMP}._train_step", find="run.job.num_prompts_per_step", put=ONE_LESS),
         Edit(
             scope=f"{PUMP}._selectable",
-            find="controller.job.num_prompts_per_step - len(self.claimed)",
-            put=f"{ONE_LESS.strip()} - len(self.claimed)",
+            find="run.job.num_prompts_per_step - len(run.claimed)",
+            put=f"{ONE_LESS.strip()} - len(run.claimed)",
         ),
     ),
     scenario="workplace",

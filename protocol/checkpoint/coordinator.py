@@ -62,6 +62,7 @@ class GymCoordinator:
         self.job = run.job
         self.instances = tuple(gym_name(index) for index in range(run.job.gym_instances))
         self.participants: dict[str, tuple[str, ...]] = {}
+        self.parked: dict[str, str] = {}  # instances whose resume failed -> the checkpoint that closed them
 
     # --- one call, all calls
 
@@ -220,20 +221,29 @@ class GymCoordinator:
         if left:
             raise SnapshotFailed(f"{len(left)} episodes did not reply in {self.job.drain_timeout_s:g} s, such as {left[0]}")
 
-    async def resume(self, checkpoint: str) -> list[ProtocolError]:
-        """Reopen every instance; only those that failed are asked again. Returns what still fails: the lease reopens those."""
-        timeout_s, grace_s = self._terms
-        waiting = self.instances
-        errors: list[ProtocolError] = []
+    async def resume(self, checkpoint: str) -> None:
+        """Reopen every instance; only those that failed are asked again. What still fails is not raised: the lease
+        reopens it, and the next phase asks once more before it parks anything."""
+        self.parked = dict.fromkeys(self.instances, checkpoint)
         for attempt in range(self.job.rollout_recovery.resume_attempts):
             if attempt:
                 await self.rt.sleep(self.job.rollout_recovery.resume_retry_s)
-            answers = await self._ask_all({name: Resume(checkpoint, timeout_s, grace_s) for name in waiting})
-            errors = [answer.error for answer in answers if answer.error is not None]
-            waiting = tuple(answer.instance for answer in answers if answer.error is not None)
-            if not waiting:
+            if not await self._resume_parked():
                 break
-        return errors
+
+    async def reopen(self) -> None:
+        """Resume what an earlier phase could not. Raises what fails: an instance that is still closed cannot be prepared."""
+        if self.parked:
+            raise_first(await self._resume_parked())
+
+    async def _resume_parked(self) -> list[Answer]:
+        """Ask every parked instance once; returns the answers that failed."""
+        timeout_s, grace_s = self._terms
+        answers = await self._ask_all({name: Resume(checkpoint, timeout_s, grace_s) for name, checkpoint in self.parked.items()})
+        for answer in answers:
+            if answer.error is None:
+                del self.parked[answer.instance]
+        return [answer for answer in answers if answer.error is not None]
 
     async def restore(self, checkpoint: str, source: str, manifest: GymManifest) -> None:
         """Install the saved episodes everywhere, or nowhere. Raises RestoreRefused before anything is sent if the manifest

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+
 import msgspec
 
 from protocol.checkpoint import folders
@@ -107,9 +108,7 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
         )  # fmt: skip
     )
     _check(saved.canonical, rows, finalized, slots, missing)
-    loader = Dataloader(
-        schema_version=1, consumed=run.cursor, epoch=run.epoch, dispatch_index=run.dispatch_index
-    )
+    loader = Dataloader(schema_version=1, consumed=run.cursor, epoch=run.epoch, dispatch_index=run.dispatch_index)
     return Cut(
         files={
             folders.LEDGER: recovery,

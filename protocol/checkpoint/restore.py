@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from protocol.checkpoint import folders, manifest
+from protocol.checkpoint.anchor import Anchor
+from protocol.checkpoint.coordinator import GymCoordinator
 from protocol.checkpoint.manifest import GymManifest
 from protocol.checkpoint.payload import METADATA_SCHEMA, Dataloader, DataPlaneMetadata
-from protocol.config import Level
 from protocol.checkpoint.targets import check_targets, restored_dispatch_index
+from protocol.config import Level
 from protocol.data_plane.replay import Slot, load_sidecar, manifest_digest
 from protocol.errors import MissingFile, RestoreRefused
 from protocol.history import CleanupDone, RestoreChosen, Restored, key_set
@@ -31,8 +33,8 @@ from protocol.ledger.persistence import (
 )
 from protocol.ledger.records import AttemptStatus, Group, GroupStatus, LedgerFile
 from protocol.messages import CANONICAL, STAGING, ClearSamples, ListSampleIds, LoadCheckpoint, LoadWeights
+from protocol.run import Run
 from protocol.runtime import Runtime
-
 
 # --- 1. clean up: the first stage of every life, alone
 
@@ -151,50 +153,40 @@ async def _json(rt: Runtime, path: str) -> dict[str, Any] | None:
 # --- 3. read, check, install
 
 
-async def restore(run: Run) -> None:
+async def restore(run: Run, anchor: Anchor, coordinator: GymCoordinator) -> None:
     """Bring the controller, the trainer, the data plane and Gym to the chosen state. Raises RestoreRefused."""
     rt = run.rt
     choice = decide_choice(await look(rt), run.job.rollout_checkpointing.restore_mode, run.fingerprint)
     rt.record(RestoreChosen(anchor=choice.anchor, sequence=choice.sequence))
-    for anchor in choice.discard:
-        await rt.files.remove(anchor)
+    for given_up in choice.discard:
+        await rt.files.remove(given_up)
         await rt.files.fsync_dir("")
-    weights = folders.weights_folder(choice.anchor) if choice.step else ""
-    await rt.call(TRAINER, LoadWeights(folder=weights))
+    await rt.call(TRAINER, LoadWeights(folder=folders.weights_folder(choice.anchor) if choice.step else ""))
     if choice.anchor:
-        await _adopt_anchor(controller, choice)
-    if choice.source:
-        await _restore_from(controller, choice)
+        await anchor.adopt(choice.anchor, choice.step)
     run.steps = run.version = choice.step
-    if not choice.source:
-        run.dispatch_index = run.version - 1
-    await _report(controller, choice)
+    run.dispatch_index = choice.step - 1
+    if choice.source:
+        await _restore_from(run, coordinator, choice)
+    await _report(run, choice)
 
 
-async def _adopt_anchor(run: Run, choice: Choice) -> None:
-    """Snapshots of this life go on under the anchor, above every sequence that was ever allocated there."""
-    snapshots = run.snapshots
-    snapshots.anchor, snapshots.anchor_step, snapshots.anchor_exists = choice.anchor, choice.step, True
-    names = await run.rt.files.list(folders.snapshot_root(choice.anchor))
-    snapshots.sequence = max((folders.sequence_of(name) or 0 for name in names), default=0)
-
-
-async def _restore_from(run: Run, choice: Choice) -> None:
+async def _restore_from(run: Run, coordinator: GymCoordinator, choice: Choice) -> None:
     rt, job, source = run.rt, run.job, choice.source
     data = await rt.files.read(f"{source}/{folders.LEDGER}")
     ledger = decode(data)
     slots = load_sidecar(await rt.files.read(f"{source}/{folders.SIDECAR}"), job.num_generations_per_prompt)
     loader = _loader(await rt.files.read(f"{source}/{folders.DATALOADER}"))
-    check_prompts(ledger, controller)
+    check_prompts(ledger, run)
     gym = await _gym_manifest(rt, choice, ledger)
     metadata = _metadata(await rt.call(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
-    check_metadata(metadata, controller, choice, data, ledger, slots, loader)
+    check_metadata(metadata, run, choice, data, ledger, slots, loader)
     if gym is not None and (gym.saved() or gym.restarted()):
-        await run.snapshots.coordinator.restore(gym.checkpoint, source, gym)
+        await coordinator.restore(gym.checkpoint, source, gym)
     saved = gym.saved() if gym is not None else {}
     groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored, choice.step)
     kept = slots if job.replay_is_restored else ()
-    await _settle_rows(controller, groups, kept, saved)
+    await _settle_rows(run, groups, kept, saved)
     targets = [group.target_step for group in groups]
     dispatch_index = restored_dispatch_index(job.sampler, choice.step, loader.dispatch_index, targets)
     check_targets(job.sampler, choice.step, dispatch_index, targets, job.num_prompts_per_step)
@@ -203,7 +195,6 @@ async def _restore_from(run: Run, choice: Choice) -> None:
     run.ledger.install(groups, ledger.skipped, ledger.skips)
     for slot in kept:
         run.replay.commit(slot)
-    run.permits.take_now(len(groups))
     run.cursor, run.epoch, run.dispatch_index = loader.consumed, loader.epoch, dispatch_index
 
 

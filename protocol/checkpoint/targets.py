@@ -28,7 +28,9 @@ def check_targets(sampler: Sampler, version: int, dispatch_index: int, targets: 
     highest = version + sampler.max_lookahead_versions
     for target, count in sorted(counts.items()):
         if not version <= target <= highest:
-            raise RestoreRefused(f"a restored group has target step {target}: in_order at version {version} holds {version}..{highest}")
+            raise RestoreRefused(
+                f"a restored group has target step {target}: in_order at version {version} holds {version}..{highest}"
+            )
         if count > batch:
             raise RestoreRefused(f"target step {target} holds {count} restored groups: a step takes {batch}")
     if dispatch_index > highest:

@@ -13,19 +13,17 @@ A round sends every unsealed sibling; a round that loses rows spends one row att
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from protocol.controller.budgets import backoff_s
+from protocol.controller.flow import Flow
 from protocol.errors import Cause, Lost, PeerFailed, ProtocolError
 from protocol.history import CompletionArrived, FailureArrived, RefusalArrived, RowsSubmitted, StreamEnded
 from protocol.identity import gym_name
 from protocol.ledger.receipts import receipt_of
 from protocol.ledger.records import Attempt, AttemptStatus, Group, Sibling
 from protocol.messages import PARKED, Row, RowCompleted, RowFailed, RowRefused, RunRows
+from protocol.run import Run
 from protocol.runtime import END, Stream, Task
-
-if TYPE_CHECKING:
-    from protocol.controller.controller import Controller
 
 
 class RowsFailed(ProtocolError):
@@ -54,22 +52,23 @@ def decide_replace(attempt: Attempt) -> bool:
 class GroupDispatch:
     """Runs the rounds of one group until every sibling is sealed."""
 
-    def __init__(self, controller: Controller, name: str) -> None:
-        self.controller = controller
-        self.rt = controller.rt
+    def __init__(self, run: Run, flow: Flow, name: str) -> None:
+        self.run = run
+        self.flow = flow
+        self.rt = run.rt
         self.name = name
         self.admitted = False  # the first round has passed the dispatch gate: the producer may go on
-        self.on_admitted = controller.rt.signal()
+        self.on_admitted = run.rt.signal()
         self.failed: dict[str, bool] = {}  # capture key -> Gym itself said that it ended
 
     @property
     def group(self) -> Group:
-        return self.controller.ledger.groups[self.name]
+        return self.run.ledger.groups[self.name]
 
     def unsealed(self) -> list[Sibling]:
         return [sibling for sibling in self.group.siblings if sibling.current.status is not AttemptStatus.SEALED]
 
-    async def run(self) -> None:
+    async def until_sealed(self) -> None:
         """Returns when every sibling is sealed. Raises RowsFailed or PromptFailed."""
         while self.unsealed():
             await self._mint_missing()
@@ -79,9 +78,9 @@ class GroupDispatch:
 
     async def _mint_missing(self) -> None:
         """Successors of attempts that a restart or a failed group attempt abandoned; they spend no row attempt."""
-        ledger = self.controller.ledger
+        ledger = self.run.ledger
         if any(sibling.current.status is AttemptStatus.ABANDONED for sibling in self.group.siblings):
-            async with self.controller.barrier.mutation("recovery_retries"):
+            async with self.run.barrier.mutation("recovery_retries"):
                 for sibling in self.group.siblings:
                     if sibling.current.status is AttemptStatus.ABANDONED:
                         ledger.mint(self.name, sibling.generation_index, "restart", sibling.row_attempts)
@@ -102,7 +101,7 @@ class GroupDispatch:
         """A continuation runs where its state was restored; anything else is spread by prompt."""
         if attempt.restored_from is not None:
             return attempt.gym_instance_id
-        return gym_name(self.group.ordinal % self.controller.job.gym_instances)
+        return gym_name(self.group.ordinal % self.run.job.gym_instances)
 
     async def _all_or_none(self, tasks: list[Task]) -> None:
         """Join all. If this is cancelled or one fails, the others are cancelled and awaited."""
@@ -124,9 +123,9 @@ class GroupDispatch:
                 await self.rt.first_of(task.join())
 
     async def _stream(self, instance: str, keys: list[str]) -> None:
-        controller = self.controller
-        async with controller.gate.mutation("dispatch"):
-            async with controller.barrier.mutation("recovery_retries"):
+        run = self.run
+        async with run.gate.mutation("dispatch"):
+            async with run.barrier.mutation("recovery_retries"):
                 keys = [key for key in keys if self._may_send(key)]  # both waits were windows
                 if not keys:
                     return
@@ -149,12 +148,12 @@ class GroupDispatch:
 
     def _may_send(self, key: str) -> bool:
         """It is still the current attempt of its sibling and has not been sent."""
-        found = self.controller.ledger.find(key)
+        found = self.run.ledger.find(key)
         return found is not None and found[1].current.status is AttemptStatus.RESERVED
 
     def _row(self, key: str, instance: str) -> Row:
-        attempt = self.controller.ledger.dispatch(key, instance)
-        found = self.controller.ledger.find(key)
+        attempt = self.run.ledger.dispatch(key, instance)
+        found = self.run.ledger.find(key)
         assert found is not None, "it was dispatched in this very step"
         group, sibling = found
         return Row(
@@ -166,7 +165,7 @@ class GroupDispatch:
         group = self.group
         return RunRows(
             group=self.name, ordinal=group.ordinal, group_attempt=group.group_attempt,
-            task=self.controller.task_of(group.ordinal), rows=rows,
+            task=self.run.task_of(group.ordinal), rows=rows,
         )  # fmt: skip
 
     async def _drain_stream(self, stream: Stream, instance: str, waiting: dict[str, None], resends: list[Task]) -> str:
@@ -204,24 +203,23 @@ class GroupDispatch:
                     await task.join()  # a failed re-send fails this stream
 
     async def _seal(self, item: RowCompleted) -> None:
-        async with self.controller.barrier.mutation("sibling_seals"):
-            found = self.controller.ledger.find(item.key)
+        async with self.run.barrier.mutation("sibling_seals"):
+            found = self.run.ledger.find(item.key)
             if found is None or found[1].current.status is AttemptStatus.SEALED:
                 return  # a late reply of an attempt that was replaced or dropped, or the same reply again
             receipt = receipt_of(found[1].current.rollout_id, item.key, item.calls)
-            self.controller.ledger.seal(item.key, receipt, item.reward)
+            self.run.ledger.seal(item.key, receipt, item.reward)
 
     async def _refused(self, key: str) -> None:
-        async with self.controller.barrier.mutation("recovery_retries"):
-            if self.controller.ledger.find(key) is not None:
-                self.controller.ledger.refuse(key)
+        async with self.run.barrier.mutation("recovery_retries"):
+            if self.run.ledger.find(key) is not None:
+                self.run.ledger.refuse(key)
 
     async def _resend(self, instance: str, key: str) -> None:
         """Send one refused row again, under the same identity, once the gate is open; bounded backoff if Gym is still closed."""
-        controller = self.controller
-        refusals = controller.count_refusal(key)
+        refusals = self.flow.count_refusal(key)
         if refusals > 1:
-            await self.rt.sleep(backoff_s(controller.job.rollout_failure, refusals - 1))
+            await self.rt.sleep(backoff_s(self.run.job.rollout_failure, refusals - 1))
         await self._stream(instance, [key])
 
     async def _replace_lost(self) -> None:
@@ -229,9 +227,9 @@ class GroupDispatch:
 
         Raises RowsFailed at the last attempt.
         """
-        controller, ledger = self.controller, self.controller.ledger
-        limit = controller.job.rollout_failure.nemo_gym.max_row_attempts
-        async with controller.barrier.mutation("recovery_retries"):
+        run, ledger = self.run, self.run.ledger
+        limit = run.job.rollout_failure.nemo_gym.max_row_attempts
+        async with run.barrier.mutation("recovery_retries"):
             if self.name not in ledger.groups:
                 return
             lost = [sibling for sibling in self.unsealed() if decide_replace(sibling.current)]
@@ -246,7 +244,7 @@ class GroupDispatch:
                 ledger.raise_group_attempt(self.name)
 
     def _replace(self, sibling: Sibling, limit: int) -> None:
-        ledger, attempt = self.controller.ledger, sibling.current
+        ledger, attempt = self.run.ledger, sibling.current
         told = attempt.key in self.failed
         ledger.abandon(attempt.key, "row-failed" if told else "lost-row", held_by_gym=not told)
         ledger.spend(self.name, "row", attempt.key, sibling.row_attempts + 1, limit)

@@ -6,8 +6,7 @@ that nothing was written; any other failure leaves the outcome unknown, and then
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from protocol.controller.flow import Flow
 from protocol.data_plane.replay import slot_of
 from protocol.errors import OutcomeUnknown, ProtocolError, Refusal
 from protocol.history import FinalizeDone, FinalizeIssued, StagingCleared
@@ -16,9 +15,7 @@ from protocol.ledger.ledger import Ledger
 from protocol.ledger.records import Group
 from protocol.ledger.transitions import Finalize, LoseOutcome, Publish
 from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, SiblingReceipt
-
-if TYPE_CHECKING:
-    from protocol.controller.controller import Controller
+from protocol.run import Run
 
 
 def possible_keys(key: str, max_turns: int) -> tuple[str, ...]:
@@ -47,17 +44,17 @@ def orphaned_keys(ledger: Ledger, max_turns: int) -> tuple[str, ...]:
     )
 
 
-async def finalize(controller: Controller, name: str) -> None:
+async def finalize(run: Run, flow: Flow, name: str) -> None:
     """Publish one complete group. Raises OutcomeUnknown, and then nothing may be saved any more."""
-    rt, ledger = controller.rt, controller.ledger
-    async with controller.barrier.mutation("group_commits"):
+    rt, ledger = run.rt, run.ledger
+    async with run.barrier.mutation("group_commits"):
         if name not in ledger.groups:  # dropped while we waited
             return
         group = ledger.move(name, Finalize())
         rt.record(FinalizeIssued(group=name))
-        published = await _publish(controller, group)
+        published = await _publish(run, group)
         ledger.move(name, Publish(rows=published.rows))
-        controller.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
+        run.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
         rt.record(
             FinalizeDone(
                 group=name,
@@ -66,9 +63,9 @@ async def finalize(controller: Controller, name: str) -> None:
                 valid=sum(1 for row in published.rows if row.valid),
             )  # fmt: skip
         )
-        await clear_staging(controller, group)
-    controller.groups_committed += 1
-    controller.replay_changed.set()
+        await clear_staging(run, group)
+    flow.groups_committed += 1
+    flow.replay_changed.set()
 
 
 def _receipts(group: Group) -> tuple[SiblingReceipt, ...]:
@@ -87,23 +84,23 @@ def _receipts(group: Group) -> tuple[SiblingReceipt, ...]:
     return tuple(out)
 
 
-async def _publish(controller: Controller, group: Group) -> GroupPublished:
-    finalizer = finalizer_name(group.ordinal % controller.job.num_finalizer_workers)
+async def _publish(run: Run, group: Group) -> GroupPublished:
+    finalizer = finalizer_name(group.ordinal % run.job.num_finalizer_workers)
     request = FinalizeGroup(
-        group=group.group_id, ordinal=group.ordinal, task=controller.task_of(group.ordinal), siblings=_receipts(group)
+        group=group.group_id, ordinal=group.ordinal, task=run.task_of(group.ordinal), siblings=_receipts(group)
     )
     try:
-        reply: GroupPublished = await controller.rt.call(finalizer, request)
+        reply: GroupPublished = await run.rt.call(finalizer, request)
     except Refusal:
         raise
     except ProtocolError as error:
-        controller.ledger.move(group.group_id, LoseOutcome())
+        run.ledger.move(group.group_id, LoseOutcome())
         raise OutcomeUnknown(f"publishing {group.group_id}: {error}") from None
     return reply
 
 
-async def clear_staging(controller: Controller, group: Group) -> None:
+async def clear_staging(run: Run, group: Group) -> None:
     """Staged rows of a group that needs them no more. Unknown keys are ignored by the data plane."""
-    keys = staged_keys(group, controller.job.max_turns)
-    await controller.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
-    controller.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
+    keys = staged_keys(group, run.job.max_turns)
+    await run.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
+    run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))

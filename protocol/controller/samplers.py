@@ -4,7 +4,8 @@
 |-------------|--------------------------------------|-----------------------------------------|-----------------------------|
 | in_order    | dispatch_index < w + lookahead       | target_step == w                        | target_step < w             |
 | windowed    | always (permits bound it)            | start_weight in [w - S, w], oldest first | start_weight < w - S       |
-| weight_fifo | dispatch_index < w + S               | the oldest in-window start_weight, waits | start_weight < w - S       |
+| weight_fifo | dispatch_index < w + S               | by start_weight, none younger than the   | start_weight < w - S       |
+|             |                                      | oldest in-window one still generating    |                            |
 
 w is the trainer version. ``dispatch_index`` counts batches: it starts at the restored version - 1; in_order stamps
 each batch with it, so the first batch of a fresh run has target step 0.
@@ -33,19 +34,36 @@ class Batch(msgspec.Struct, frozen=True):
     passed_over: tuple[int, ...]  # a top-up skips the last prompts of its batch
 
 
-def short_target(sampler: Sampler, version: int, dispatch_index: int, stamped: Mapping[int, int], batch: int) -> int | None:
-    """The first target step that lost a group and must be topped up, or None (in_order only)."""
-    if sampler.name != "in_order":
-        return None
-    for target in range(version, dispatch_index + 1):
-        if stamped.get(target, 0) < batch:
-            return target
+class Shortfall(msgspec.Struct, frozen=True):
+    """A batch that was reserved and lost groups: ``missing`` of them for ``target`` (NO_TARGET: for any step)."""
+
+    target: int
+    missing: int
+
+
+def decide_shortfall(
+    sampler: Sampler, version: int, dispatch_index: int, targets: Mapping[int, int], batch: int
+) -> Shortfall | None:
+    """The first step that could not be filled any more, or None. ``targets``: live groups of each target step.
+
+    A sampler whose gate counts batches must be able to replace what a batch lost, or it waits for ever. windowed has
+    no gate: it reserves more anyway.
+    """
+    match sampler.name:
+        case "in_order":
+            for target in range(version, dispatch_index + 1):
+                if targets.get(target, 0) < batch:
+                    return Shortfall(target, batch - targets.get(target, 0))
+        case "weight_fifo":
+            missing = (dispatch_index - version + 1) * batch - sum(targets.values())
+            if missing > 0:
+                return Shortfall(NO_TARGET, min(missing, batch))
     return None
 
 
-def decide_admission(sampler: Sampler, version: int, dispatch_index: int, short: int | None) -> bool:
+def decide_admission(sampler: Sampler, version: int, dispatch_index: int, shortfall: Shortfall | None) -> bool:
     """Whether the pump may reserve a batch now."""
-    if short is not None:
+    if shortfall is not None:
         return True
     match sampler.name:
         case "in_order":
@@ -57,20 +75,14 @@ def decide_admission(sampler: Sampler, version: int, dispatch_index: int, short:
 
 
 def decide_batch(
-    sampler: Sampler,
-    cursor: int,
-    batch: int,
-    data_length: int,
-    dispatch_index: int,
-    short: int | None,
-    stamped: Mapping[int, int],
+    sampler: Sampler, cursor: int, batch: int, data_length: int, dispatch_index: int, shortfall: Shortfall | None
 ) -> Batch:
-    """The next batch. A top-up (``short``) re-uses its target and takes only what is missing."""
+    """The next batch. A top-up takes only what is missing, for the step that misses it."""
     to = cursor + batch
     prompts = tuple(range(cursor, to))
-    if short is not None:
-        missing = batch - stamped.get(short, 0)
-        return Batch(cursor, to, to // data_length, short, dispatch_index, prompts[:missing], prompts[missing:])
+    if shortfall is not None:
+        taken, passed_over = prompts[: shortfall.missing], prompts[shortfall.missing :]
+        return Batch(cursor, to, to // data_length, shortfall.target, dispatch_index, taken, passed_over)
     following = dispatch_index + 1
     target = following if sampler.name == "in_order" else NO_TARGET
     return Batch(cursor, to, to // data_length, target, following, prompts, ())
@@ -81,23 +93,18 @@ def decide_select(
 ) -> tuple[str, ...]:
     """Group ids that the open step may take now: at most ``need``; none if fewer than ``at_least`` are there.
 
-    ``ready`` by ordinal. ``unready_versions``: start weight versions of groups still generating (weight_fifo waits
-    for the oldest).
+    ``ready`` by ordinal. ``unready_versions``: start weight versions of groups still generating: weight_fifo takes
+    none that is younger than the oldest of them.
     """
     low = version - sampler.max_staleness_versions
-    match sampler.name:
-        case "in_order":
-            allowed = [slot for slot in ready if slot.target_step == version]
-        case "windowed":
-            allowed = sorted(
-                (slot for slot in ready if low <= slot.start_weight_version <= version),
-                key=lambda slot: (slot.start_weight_version, slot.ordinal),
-            )
-        case _:
-            slots = [slot for slot in ready if low <= slot.start_weight_version <= version]
-            waiting = [start for start in unready_versions if low <= start <= version]
-            oldest = min((*(slot.start_weight_version for slot in slots), *waiting), default=None)
-            allowed = [slot for slot in slots if slot.start_weight_version == oldest]
+    if sampler.name == "in_order":
+        allowed = [slot for slot in ready if slot.target_step == version]
+    else:
+        in_window = (slot for slot in ready if low <= slot.start_weight_version <= version)
+        allowed = sorted(in_window, key=lambda slot: (slot.start_weight_version, slot.ordinal))
+        if sampler.name == "weight_fifo":
+            oldest = min((start for start in unready_versions if low <= start <= version), default=version)
+            allowed = [slot for slot in allowed if slot.start_weight_version <= oldest]
     if len(allowed) < min(at_least, need):
         return ()
     return tuple(slot.group_id for slot in allowed[:need])

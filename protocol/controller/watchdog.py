@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from protocol.controller.flow import Flow
 from protocol.errors import RolloutStall
 from protocol.history import StallReported
-
-if TYPE_CHECKING:
-    from protocol.controller.controller import Controller
+from protocol.run import Run
 
 
-async def watch(controller: Controller) -> None:
+async def watch(run: Run, flow: Flow) -> None:
     """Never returns; raises RolloutStall if ``stall_action`` is abort. Progress = groups committed and train steps."""
-    rt, rules = controller.rt, controller.job.watchdog
-    seen, since = (controller.groups_committed, controller.steps), rt.now()
+    rt, rules = run.rt, run.job.watchdog
+    seen, since = (flow.groups_committed, run.steps), rt.now()
     while True:
         await rt.sleep(rules.interval_s)
-        progress = (controller.groups_committed, controller.steps)
+        progress = (flow.groups_committed, run.steps)
         if progress != seen:
             seen, since = progress, rt.now()
             continue

@@ -89,9 +89,12 @@ class Ledger:
         name, generation = self.place[key]
         return self.groups[name].siblings[generation].current
 
-    def with_target(self, target: int) -> int:
-        """How many groups are stamped with this target step."""
-        return sum(1 for group in self.groups.values() if group.target_step == target)
+    def targets(self) -> dict[int, int]:
+        """Live groups of each target step."""
+        counts: dict[int, int] = {}
+        for group in self.groups.values():
+            counts[group.target_step] = counts.get(group.target_step, 0) + 1
+        return counts
 
     # --- groups
 

@@ -1,0 +1,38 @@
+"""What the pumps share beside the state of the run: bounds, signals, and the first failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from protocol.controller.budgets import Permits
+from protocol.errors import ProtocolError
+from protocol.run import Run
+
+
+class Flow:
+    def __init__(self, run: Run) -> None:
+        rt, job = run.rt, run.job
+        self.permits = Permits(rt, job.max_buffered_rollouts)  # one a group, from its reservation until it is trained or dropped
+        self.slots = Permits(rt, job.inflight_prompts)  # one a group while it generates
+        self.rollout_permitted = True  # False while weights are pushed
+        self.groups_committed = 0
+        self.admission = rt.signal()  # a batch may have become admissible
+        self.replay_changed = rt.signal()
+        self.weights_synced = rt.signal()
+        self.failed = rt.signal()
+        self.failure: ProtocolError | None = None
+        self._refusals: dict[str, int] = {}  # capture key -> refusals of this life
+
+    def count_refusal(self, key: str) -> int:
+        self._refusals[key] = self._refusals.get(key, 0) + 1
+        return self._refusals[key]
+
+    async def supervised(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A task whose failure nobody waits for: a typed one ends the run."""
+        try:
+            await work()
+        except ProtocolError as error:
+            if self.failure is None:
+                self.failure = error
+            self.failed.set()
