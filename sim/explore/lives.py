@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter_ns
 from typing import Any
@@ -121,7 +121,9 @@ def crash_at(world: World, address: Address) -> Callable[[], bool]:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all lives of one exploration share. ``processes`` and ``clean_up`` replace the core's own (tests)."""
+    """What all lives of one exploration share. ``processes`` and ``clean_up`` replace the core's own (tests).
+
+    ``memory`` is what judges found out about equal file contents (``Durable.remembered``)."""
 
     scenario: Scenario
     seed: int
@@ -131,6 +133,11 @@ class Setting:
     processes: Mapping[str, Factory] | None = None
     clean_up: CleanUp | None = None
     budget: Budget = Budget()
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+    def independent(self) -> Setting:
+        """The same, with nothing remembered: for a re-run that must not lean on what it checks."""
+        return replace(self, memory={})
 
 
 class OpenLife:
@@ -143,7 +150,7 @@ class OpenLife:
         self.judge_ns = 0
         self.panel = Panel(setting.judges, setting.scenario.terms)
         before = perf_counter_ns()
-        self.panel.begin(Durable(files))
+        self.panel.begin(Durable(files, setting.memory))
         self.judge_ns += perf_counter_ns() - before
         self.world = World(
             setting.scenario,
@@ -191,6 +198,7 @@ class OpenLife:
         self.clean_seen, self.panel.seen = self.panel.seen, {}
         digest = hashlib.blake2b(self.world.disk.full_key(), digest_size=16)
         digest.update(self.panel.state())
+        digest.update(self.world.fault_state())
         return digest.digest()
 
     def close(self, status: RunStatus, references: Mapping[str, Any] | None, crash: PlanItem | None = None) -> Life:
@@ -203,7 +211,7 @@ class OpenLife:
             self.panel.seen[kind] = self.panel.seen.get(kind, 0) + count
         if not crashed:
             before = perf_counter_ns()
-            self.panel.end(Durable(files), None, status, references)
+            self.panel.end(Durable(files, self.setting.memory), None, status, references)
             self.judge_ns += perf_counter_ns() - before
         life = Life(
             number=self.number,

@@ -61,6 +61,7 @@ def verify_merged_points(
     setting: Setting, points: Points, judged: Sequence[int], classes: Classes, references: Mapping[str, Any], out: Verified
 ) -> None:
     """Re-run about one merged point in 100, spread over the protocol steps, under one of its outcomes each."""
+    setting = setting.independent()
     stream = f"{setting.seed}/verify"
     opened = {row.opened for row in classes.rows}
     merged = [point for point in judged if point not in opened]
@@ -102,7 +103,7 @@ class FreshProcessFailed(Exception):
 def run_afresh(setting: Setting, items: Sequence[PlanItem]) -> dict[str, Any]:
     """Hand ``items`` to ``python -m sim.explore.fresh``: ``{life_1: hash, classes: [hash or '' each]}``."""
     try:
-        job = pickle.dumps((setting, tuple(items)))
+        job = pickle.dumps((setting.independent(), tuple(items)))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise FreshProcessFailed(f"the scenario or a judge cannot be sent to another process: {error}") from error
     environment = dict(os.environ)

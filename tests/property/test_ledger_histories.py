@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from ledger_samples import empty_ledger, publish, receipt, reserved_in, seal_all
+
 from protocol.errors import IllegalStep
 from protocol.history import AttemptReserved
 from protocol.ledger.ledger import Ledger

@@ -6,13 +6,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_world import SmallScenario
 
 from protocol.errors import Lost
 from protocol.history import MutationLeft
 from protocol.readers_writer import ReadersWriter
 from sim.disk import Disk
 from sim.world import World
-from small_world import SmallScenario
 
 TICK_S = 0.01
 TICKS = st.integers(0, 6)
@@ -68,9 +68,7 @@ def test_sections_never_overlap_nobody_is_stuck_and_every_exit_moves_the_version
             except Lost:
                 return
 
-        started = [
-            (rt.spawn(work(f"task-{index}", *task[:4]), f"task-{index}"), task[4]) for index, task in enumerate(tasks)
-        ]
+        started = [(rt.spawn(work(f"task-{index}", *task[:4]), f"task-{index}"), task[4]) for index, task in enumerate(tasks)]
         for tick in range(10):
             for task, cancelled in started:
                 if cancelled == tick:

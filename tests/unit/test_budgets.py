@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ledger_samples import attempt, continuation
 from toy import toy_world
 
-from ledger_samples import attempt, continuation
 from protocol.config import RolloutFailure
 from protocol.controller.budgets import AfterFailure, Permits, backoff_s, decide_failure
 from protocol.controller.dispatch import decide_refusal, decide_replace

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from small_world import SmallScenario
 
 from protocol.config import (
     Checkpointing,
@@ -43,14 +44,13 @@ from scenarios.faults import Fault
 from sim.disk import NONE, Disk
 from sim.fake_data_plane import FakeDataPlane
 from sim.world import World
-from small_world import SmallScenario
 
 E = TypeVar("E", bound=Event)
 
 TASKS = tuple(
     PromptTask(
         f"t{index}", "workplace", f"Add meeting {index} and tell Beate", ("calendar_create_event", "email_send_email"),
-        (ToolCall("calendar_create_event", f'{{"event_name": "m{index}"}}'), ToolCall("email_send_email", f'{{"body": "{index}"}}')),
+        (ToolCall("calendar_create_event", f'{{"event_name": "m{index}"}}'), ToolCall("email_send_email", '{"body": "hi"}')),
     )
     for index in range(8)
 )  # fmt: skip
@@ -125,9 +125,7 @@ def test_while_nothing_changes_the_version_stands_still_and_snapshots_are_skippe
     lived = live(profile=profile)
     assert lived.status.outcome == "ended", lived.status
     moved = [
-        record.time
-        for record in lived.history
-        if isinstance(record.event, MutationLeft) and record.event.barrier == "data-plane"
+        record.time for record in lived.history if isinstance(record.event, MutationLeft) and record.event.barrier == "data-plane"
     ]
     begins, ends = max(zip(moved, moved[1:], strict=False), key=lambda pair: pair[1] - pair[0])
     assert ends - begins > 10.0, "nothing was idle"
@@ -249,9 +247,7 @@ def test_the_last_trainer_save_failing_ends_the_run_too() -> None:
 
 @pytest.mark.parametrize("level", LOADS["level"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_clean_run_leaves_no_staged_row_of_an_abandoned_attempt(
-    level: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clean_run_leaves_no_staged_row_of_an_abandoned_attempt(level: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     planes: list[FakeDataPlane] = []
     monkeypatch.setattr(FakeDataPlane, "main", remembering(FakeDataPlane.main, planes))
     lived = live(

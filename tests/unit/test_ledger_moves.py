@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from ledger_samples import (
     GROUP,
     attempt,
@@ -19,6 +18,7 @@ from ledger_samples import (
     seal_all,
     sibling,
 )
+
 from protocol.errors import IllegalStep
 from protocol.history import AttemptRefused, AttemptSealed, BudgetSpent, ForgetQueued, PromptPassedOver, RetireQueued
 from protocol.ledger.dropped import decide_retire

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-
 from ledger_samples import GROUP, attempt, continuation, group, receipt, row_meta, sealed_group, sibling
+
 from protocol.errors import IllegalStep
-from protocol.ledger.records import AttemptStatus, Group, GroupStatus
+from protocol.ledger.records import Attempt, AttemptStatus, Group, GroupStatus
 from protocol.ledger.transitions import (
     ATTEMPT_LEGAL,
     GROUP_LEGAL,
@@ -151,8 +151,8 @@ def test_a_seal_owns_exactly_the_keys_of_its_receipt() -> None:
         (continuation(AttemptStatus.ABANDONED), False),
     ],
 )
-def test_gym_may_hold_what_was_sent_and_what_a_restore_installed(held: object, expected: bool) -> None:
-    assert held.may_be_in_gym is expected  # type: ignore[attr-defined]
+def test_gym_may_hold_what_was_sent_and_what_a_restore_installed(held: Attempt, expected: bool) -> None:
+    assert held.may_be_in_gym is expected
 
 
 @pytest.mark.parametrize("status", [AttemptStatus.RESERVED, AttemptStatus.DISPATCHED, AttemptStatus.ABANDONED])

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
 from ledger_samples import GROUP, attempt, continuation
+
 from protocol.checkpoint.manifest import (
     GymManifest,
     InstanceState,

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from ledger_samples import GROUP, attempt, continuation, group, receipt, row_meta, sealed_group, sibling
+
 from protocol.errors import RestoreRefused
 from protocol.ledger.persistence import (
     decode,

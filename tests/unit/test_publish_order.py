@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from small_world import SmallScenario, play
 
 from protocol.checkpoint import folders
 from protocol.checkpoint.publish import publish_snapshot, publish_step, sync_tree, write_files
@@ -14,7 +15,6 @@ from protocol.errors import Cause
 from protocol.history import FileDone
 from sim.disk import ALL, NONE, Disk
 from sim.world import World
-from small_world import SmallScenario, play
 
 PAYLOAD = {
     "rollout_recovery.msgpack": b"ledger",

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from ledger_samples import group, sealed_group
+from small_world import play
+
 from protocol.checkpoint.payload import METADATA_SCHEMA, Dataloader, DataPlaneMetadata
 from protocol.checkpoint.restore import FRESH, Choice, Found, check_metadata, check_prompts, clean_up, decide_choice, look
 from protocol.config import Job
@@ -19,7 +20,6 @@ from protocol.errors import RestoreRefused
 from protocol.history import CleanupDone, FileDone, FileIssued, FileRead
 from protocol.ledger.records import GroupStatus, LedgerFile
 from protocol.messages import CANONICAL, PromptTask
-from small_world import play
 
 PRINT = "f" * 64
 BOOT = {"schema": 2, "trainer_version": 0, "fingerprint": PRINT}
@@ -134,7 +134,9 @@ def test_the_scan_sees_committed_snapshots_of_the_newest_anchor_only() -> None:
 
 
 def test_a_hint_is_read_by_nobody() -> None:
-    played = play(look, {}, files={"bootstrap/manifest.json": as_json(BOOT), "bootstrap/rollout_snapshots/LATEST": b"snapshot_000007"})
+    played = play(
+        look, {}, files={"bootstrap/manifest.json": as_json(BOOT), "bootstrap/rollout_snapshots/LATEST": b"snapshot_000007"}
+    )
     assert [event.path for event in played.events(FileRead)] == ["bootstrap/manifest.json"]
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import pytest
-
 from ledger_samples import group
+
+from protocol.checkpoint.targets import check_targets, restored_dispatch_index
 from protocol.config import Sampler
 from protocol.controller.samplers import (
-    NO_TARGET,
     Batch,
-    check_restored,
+    Shortfall,
     decide_admission,
     decide_batch,
     decide_evict,
     decide_select,
+    decide_shortfall,
     decide_stale,
-    restored_dispatch_index,
-    short_target,
 )
 from protocol.data_plane.replay import Slot
 from protocol.errors import RestoreRefused
+from protocol.ledger.records import NO_TARGET
 
 IN_ORDER = Sampler(name="in_order", max_lookahead_versions=1)
 AHEAD = Sampler(name="in_order", max_lookahead_versions=3)
@@ -56,50 +56,52 @@ def test_a_batch_starts_no_further_ahead_than_the_sampler_allows(
 
 
 def test_a_target_that_lost_a_group_is_always_admitted() -> None:
-    assert decide_admission(IN_ORDER, 0, 1, short=0)
+    assert decide_admission(IN_ORDER, 0, 1, Shortfall(0, 1))
 
 
 @pytest.mark.parametrize(
-    ("sampler", "version", "index", "stamped", "expected"),
+    ("sampler", "version", "index", "targets", "expected"),
     [
         (IN_ORDER, 0, -1, {}, None),
         (IN_ORDER, 0, 1, {0: 2, 1: 2}, None),
-        (IN_ORDER, 0, 1, {0: 2, 1: 1}, 1),
-        (IN_ORDER, 0, 1, {0: 1, 1: 1}, 0),
-        (IN_ORDER, 0, 1, {1: 2}, 0),
+        (IN_ORDER, 0, 1, {0: 2, 1: 1}, Shortfall(1, 1)),
+        (IN_ORDER, 0, 1, {0: 1, 1: 1}, Shortfall(0, 1)),
+        (IN_ORDER, 0, 1, {1: 2}, Shortfall(0, 2)),
         (IN_ORDER, 1, 1, {0: 1, 1: 2}, None),
         (IN_ORDER, 3, 2, {}, None),
-        (WINDOWED, 0, 1, {}, None),
+        (WINDOWED, 0, 1, {NO_TARGET: 1}, None),
+        (FIFO, 2, 3, {NO_TARGET: 4}, None),
+        (FIFO, 2, 3, {NO_TARGET: 3}, Shortfall(NO_TARGET, 1)),
+        (FIFO, 2, 3, {}, Shortfall(NO_TARGET, 2)),  # a batch at a time
+        (FIFO, 2, 1, {}, None),
     ],
 )
-def test_the_first_target_that_is_short_is_topped_up(
-    sampler: Sampler, version: int, index: int, stamped: dict[int, int], expected: int | None
+def test_what_a_batch_lost_is_replaced_first_step_first(
+    sampler: Sampler, version: int, index: int, targets: dict[int, int], expected: Shortfall | None
 ) -> None:
-    assert short_target(sampler, version, index, stamped, 2) == expected
+    assert decide_shortfall(sampler, version, index, targets, 2) == expected
 
 
 def test_a_batch_takes_its_prompts_and_the_next_target() -> None:
-    assert decide_batch(IN_ORDER, 8, 4, 100, 1, None, {}) == Batch(8, 12, 0, 2, 2, (8, 9, 10, 11), ())
+    assert decide_batch(IN_ORDER, 8, 4, 100, 1, None) == Batch(8, 12, 0, 2, 2, (8, 9, 10, 11), ())
 
 
 def test_a_batch_of_another_sampler_is_not_stamped() -> None:
     for sampler in (WINDOWED, FIFO):
-        assert decide_batch(sampler, 8, 4, 100, 1, None, {}) == Batch(8, 12, 0, NO_TARGET, 2, (8, 9, 10, 11), ())
+        assert decide_batch(sampler, 8, 4, 100, 1, None) == Batch(8, 12, 0, NO_TARGET, 2, (8, 9, 10, 11), ())
 
 
 def test_a_top_up_passes_over_the_last_prompts_of_its_batch() -> None:
-    assert decide_batch(IN_ORDER, 8, 4, 100, 2, 1, {1: 3, 2: 4}) == Batch(8, 12, 0, 1, 2, (8,), (9, 10, 11))
+    assert decide_batch(IN_ORDER, 8, 4, 100, 2, Shortfall(1, 1)) == Batch(8, 12, 0, 1, 2, (8,), (9, 10, 11))
 
 
 def test_a_top_up_of_a_target_with_nothing_left_takes_the_whole_batch() -> None:
-    assert decide_batch(IN_ORDER, 8, 4, 100, 2, 1, {2: 4}) == Batch(8, 12, 0, 1, 2, (8, 9, 10, 11), ())
+    assert decide_batch(IN_ORDER, 8, 4, 100, 2, Shortfall(1, 4)) == Batch(8, 12, 0, 1, 2, (8, 9, 10, 11), ())
 
 
-@pytest.mark.parametrize(
-    ("cursor", "to", "epoch"), [(0, 4, 0), (3, 7, 0), (6, 10, 1), (4, 8, 1), (8, 12, 1), (17, 21, 2)]
-)
+@pytest.mark.parametrize(("cursor", "to", "epoch"), [(0, 4, 0), (3, 7, 0), (6, 10, 1), (4, 8, 1), (8, 12, 1), (17, 21, 2)])
 def test_a_batch_may_straddle_an_epoch_and_loses_no_prompt(cursor: int, to: int, epoch: int) -> None:
-    batch = decide_batch(IN_ORDER, cursor, 4, 8, 0, None, {})
+    batch = decide_batch(IN_ORDER, cursor, 4, 8, 0, None)
     assert (batch.first, batch.to, batch.epoch) == (cursor, to, epoch)
     assert batch.reserve == tuple(range(cursor, to))
 
@@ -117,12 +119,14 @@ def test_windowed_takes_the_oldest_weights_first_and_nothing_outside_its_window(
     assert decide_select(WINDOWED, 5, ready, (), 2, 1) == names(2, 4)
 
 
-def test_weight_fifo_waits_for_the_oldest_weights_in_the_window() -> None:
+def test_weight_fifo_takes_none_that_is_younger_than_one_still_generating() -> None:
     ready = (slot(1, start=5), slot(2, start=5))
     assert decide_select(FIFO, 5, ready, (4,), 2, 1) == ()
     assert decide_select(FIFO, 5, ready, (5,), 2, 1) == names(1, 2)
     assert decide_select(FIFO, 5, ready, (3,), 2, 1) == names(1, 2)  # outside the window: nobody waits for it
-    assert decide_select(FIFO, 5, (*ready, slot(3, start=4)), (), 2, 1) == names(3)
+    assert decide_select(FIFO, 5, (*ready, slot(3, start=4)), (4,), 3, 1) == names(3)
+    assert decide_select(FIFO, 5, (*ready, slot(3, start=4)), (5,), 3, 1) == names(3, 1, 2)
+    assert decide_select(FIFO, 5, (slot(1, start=3), slot(2, start=6)), (), 2, 1) == ()
     assert decide_select(FIFO, 5, (), (), 2, 1) == ()
 
 
@@ -169,9 +173,9 @@ def test_a_restored_group_that_can_never_be_trained_is_given_up(
     ],
 )
 def test_restored_groups_that_fit_are_accepted(sampler: Sampler, index: int, targets: tuple[int, ...]) -> None:
-    check_restored(sampler, 2, index, targets, 2)
+    check_targets(sampler, 2, index, targets, 2)
     with pytest.raises(RestoreRefused):  # the same check refuses the same groups once one of them is out of place
-        check_restored(sampler, 2, index, (*targets, 9), 2)
+        check_targets(sampler, 2, index, (*targets, 9), 2)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_restored_groups_that_fit_are_accepted(sampler: Sampler, index: int, tar
         (IN_ORDER, 4, (4,), "target step 4: in_order at version 2 holds 2..3"),
         (IN_ORDER, 3, (NO_TARGET,), "target step -1"),
         (IN_ORDER, 3, (2, 2, 2), "target step 2 holds 3 restored groups: a step takes 2"),
-        (IN_ORDER, 2, (2, 2, 3), "highest restored target step is 3, the dispatch index 2"),
+        (IN_ORDER, 4, (2, 2, 3), "the dispatch index is 4: in_order at version 2 goes to 3 at most"),
         (WINDOWED, 3, (NO_TARGET, 2), "does not stamp"),
         (FIFO, 3, (2,), "does not stamp"),
     ],
@@ -190,7 +194,7 @@ def test_restored_groups_that_do_not_fit_are_refused(
     sampler: Sampler, index: int, targets: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(RestoreRefused, match=message):
-        check_restored(sampler, 2, index, targets, 2)
+        check_targets(sampler, 2, index, targets, 2)
 
 
 @pytest.mark.parametrize(
@@ -198,14 +202,14 @@ def test_restored_groups_that_do_not_fit_are_refused(
     [
         (IN_ORDER, 2, 3, (2, 3), 3),
         (IN_ORDER, 2, 3, (), 3),  # the last dispatched batch was passed over: it is not dispatched again
-        (IN_ORDER, 2, None, (2, 3), 3),
-        (IN_ORDER, 2, None, (), 1),
+        (IN_ORDER, 2, 2, (2, 3), 3),
+        (IN_ORDER, 2, 1, (), 1),
         (IN_ORDER, 5, 3, (), 4),
         (WINDOWED, 2, 9, (), 1),
         (FIFO, 0, 4, (), -1),
     ],
 )
 def test_the_dispatch_index_goes_on_from_what_was_dispatched(
-    sampler: Sampler, version: int, persisted: int | None, targets: tuple[int, ...], expected: int
+    sampler: Sampler, version: int, persisted: int, targets: tuple[int, ...], expected: int
 ) -> None:
     assert restored_dispatch_index(sampler, version, persisted, targets) == expected
