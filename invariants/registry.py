@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from invariants.durability.canonical_rows_are_the_sidecars import CanonicalRowsAreTheSidecars
 from invariants.durability.cursor_and_reservations_share_a_prefix import CursorAndReservationsShareAPrefix
+from invariants.durability.every_anchor_gets_its_snapshot import EveryAnchorGetsItsSnapshot
 from invariants.durability.every_change_moves_the_mutation_version import EveryChangeMovesTheMutationVersion
 from invariants.durability.every_owned_staging_row_is_saved import EveryOwnedStagingRowIsSaved
+from invariants.durability.failed_snapshots_are_bounded import FailedSnapshotsAreBounded
 from invariants.durability.finalized_groups_are_the_replay_groups import FinalizedGroupsAreTheReplayGroups
 from invariants.durability.gym_never_delays_a_trainer_save import GymNeverDelaysATrainerSave
 from invariants.durability.mutations_never_overlap_an_exclusive_section import MutationsNeverOverlapAnExclusiveSection
 from invariants.durability.no_cut_inside_an_optimizer_commit import NoCutInsideAnOptimizerCommit
 from invariants.durability.payload_is_durable_before_its_name import PayloadIsDurableBeforeItsName
+from invariants.durability.the_fingerprint_is_the_rollouts import TheFingerprintIsTheRollouts
 from invariants.durability.the_newest_restore_point_stays import TheNewestRestorePointStays
 from invariants.durability.the_newest_valid_state_is_restored import TheNewestValidStateIsRestored
 from invariants.gym.admission_reopens import AdmissionReopens
@@ -19,6 +22,7 @@ from invariants.gym.continued_once import ContinuedOnce
 from invariants.gym.errors_have_their_cause import ErrorsHaveTheirCause
 from invariants.gym.exports_are_known import ExportsAreKnown
 from invariants.gym.manifest_is_the_unfinished import ManifestIsTheUnfinished
+from invariants.gym.nothing_is_restored_in_part import NothingIsRestoredInPart
 from invariants.gym.one_owner import OneOwner
 from invariants.gym.participants_are_there import ParticipantsAreThere
 from invariants.gym.restarts_are_not_saved import RestartsAreNotSaved
@@ -61,6 +65,7 @@ JUDGES: tuple[type[Judge], ...] = (
     TheNewestValidStateIsRestored,  # I22
     TheNewestRestorePointStays,  # I23
     GymNeverDelaysATrainerSave,  # I24
+    EveryAnchorGetsItsSnapshot,  # I25
     ManifestIsTheUnfinished,  # I26
     OneOwner,  # I27
     RestartsAreNotSaved,  # I28
@@ -68,8 +73,11 @@ JUDGES: tuple[type[Judge], ...] = (
     CallsEndInTime,  # I30
     AdmissionReopens,  # I31
     ErrorsHaveTheirCause,  # I32
+    FailedSnapshotsAreBounded,  # I33
+    NothingIsRestoredInPart,  # I39
     ParticipantsAreThere,  # I40
     ContinuedOnce,  # I41
+    TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
     EveryRunProgressesOrEndsTyped,  # I67
     TrainsAsTheReference,  # PARITY-1

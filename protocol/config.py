@@ -209,8 +209,6 @@ def check(job: Job) -> list[str]:
             if not job.snapshots_on:
                 wrong.append(f"target_level {level.name.lower()} needs "
                              "rollout_checkpointing.interval_s to be set")  # fmt: skip
-            if not job.token_capture.enabled:
-                wrong.append(f"target_level {level.name.lower()} needs token_capture.enabled")
             if not job.async_engine:
                 wrong.append(f"target_level {level.name.lower()} needs async_engine")
             if job.environment_server != "legacy_agent":
@@ -222,6 +220,14 @@ def check(job: Job) -> list[str]:
             wrong.append("sampler.name weight_fifo keeps no buffer in a checkpoint: it is refused with "
                          "rollout_checkpointing.interval_s set or target_level above rollout")  # fmt: skip
 
+    if not job.token_capture.enabled:
+        wrong.append(
+            "token_capture.enabled is false: receipts rest on captured calls, a run without capture comes with a later step"
+        )
+    if job.rollout_failure.nemo_gym.rollout_timeout_s is not None:
+        wrong.append(
+            "rollout_failure.nemo_gym.rollout_timeout_s is set: request deadlines come with a later step of this project"
+        )
     batch, buffer = job.num_prompts_per_step, job.max_buffered_rollouts
     if job.streaming_groups > buffer:
         wrong.append(f"max_buffered_rollouts is {buffer}: it must be at least min_groups_for_streaming_train "

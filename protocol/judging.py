@@ -80,7 +80,9 @@ class Durable:
     """What survived, read by the judges' own reader (never by the core's restore)."""
 
     def __init__(self, files: Mapping[str, bytes], memory: dict[Any, Any] | None = None) -> None:
-        """``memory`` may be shared by all states judged under the same Terms: what was found out about equal contents."""
+        """``files``: path -> content; an empty folder is there as ``path/``.
+
+        ``memory`` may be shared by all states judged under the same Terms: what was found out about equal contents."""
         self.files = files
         self.memory: dict[Any, Any] = {} if memory is None else memory
         self._own: dict[str, Any] = {}
@@ -120,7 +122,7 @@ class Durable:
     def below(self, folder: str) -> list[str]:
         """Names directly below ``folder``, sorted."""
         prefix = folder + "/" if folder else ""
-        return sorted({path[len(prefix) :].split("/")[0] for path in self.files if path.startswith(prefix)})
+        return sorted({path[len(prefix) :].split("/")[0] for path in self.files if path.startswith(prefix) and path != prefix})
 
     def anchors(self) -> list[str]:
         """Durable anchors, newest first: trainer checkpoints by step, then bootstrap."""

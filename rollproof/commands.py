@@ -11,14 +11,14 @@ from rich.console import Console
 
 from invariants.registry import JUDGES
 from protocol.judging import Verdict
-from reports.failure import Evidence
 from reports.junit import junit_xml
 from rollproof import saving
+from rollproof.command import Command
 from rollproof.doctor import examine
 from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
 from rollproof.options import later, outcomes_of, plan_of_option, points_of, seeds_of
-from rollproof.running import Command, evidence_of, names_of, run_once
+from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
 from rollproof.saving import SavedRun, SavedSweep
 from rollproof.showing import emit, guarantees, page_of, progress_bar, run_report, show_run, show_sweep, show_timeline, warn
 from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
@@ -175,7 +175,7 @@ def judge_command(
         raise typer.Exit(EXIT[report["verdict"]])
     with progress_bar() as progress:
         again = judge_sweep(folder, saved, progress)
-    report = again.report | {"classes_run": again.classes_run, "version": code_digest()}
+    report = again.report | {"classes_run": again.classes_run}
     report["messages"] = [*report["messages"], f"{again.classes_run} classes were run again"] if not json else report["messages"]
     if again.differing:
         report["messages"] = [
@@ -183,11 +183,10 @@ def judge_command(
             f"{len(again.differing)} histories are not the saved ones, first {again.differing[0]}",
         ]
         report["verdict"] = Verdict.UNKNOWN.value if report["verdict"] == Verdict.HELD.value else report["verdict"]
-    evidence = [msgspec.convert(item, Evidence) for item in saved.evidence]
     with saving.out_file(junit, "--junit") as junit_file:
         if junit_file is not None:
-            junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
-    show_sweep(FinishedSweep(report=report, results=[], evidence=evidence), json)
+            junit_file.write_bytes(junit_xml(report, again.evidence, guarantees()))
+    show_sweep(FinishedSweep(report=report, results=[], evidence=again.evidence), json)
     raise typer.Exit(EXIT[report["verdict"]])
 
 
@@ -299,11 +298,11 @@ def _finish_run(
     extra: dict[str, Any],
     timeline: bool = False,
 ) -> None:
-    with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
-        warn(loaded)
-        finished = run_once(loaded, command, seed, plan, schedule)
-        if folder is not None:
-            saving.write_packed(folder, finished.packed)
+    with saving.out_file(junit, "--junit") as junit_file:
+        with saving.out_folder(out) as folder:
+            warn(loaded)
+            saved, packed = run_and_save(loaded, command, seed, plan, schedule, folder=folder)
+        finished = FinishedRun(saved=saved, packed=packed, judged=judge_saved(saved, packed, JUDGES))  # it is saved by now
         evidence = evidence_of(finished.saved, finished.judged)
         report = run_report(finished.saved, finished.judged, evidence) | extra
         if loaded.config is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
@@ -10,38 +12,15 @@ from invariants.registry import JUDGES
 from protocol.history import Record
 from protocol.judging import Violation
 from reports.failure import Evidence
+from rollproof.command import TOKEN_FILE, Command
 from rollproof.judging import JudgedRun, judge_saved
-from rollproof.saving import Packed, SavedRun, life_files, pack_life, saved_life, versions
+from rollproof.saving import Packed, SavedRun, life_files, pack_life, saved_life, versions, write_packed
 from rollproof.tokens import DEFAULT_SCHEDULE, LENGTH_MAX, Token, code_digest
 from scenarios.files import Loaded
-from sim.explore.lives import Life, Setting, run_life, run_plan
+from sim.explore.lives import Budget, Life, Setting, run_life, run_plan
 from sim.explore.points import Plan, PlanItem
 
 RUNS_MAX = 200  # violations shown of one run
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that lay something over a scenario, as a user would type them again."""
-
-    scenario: str
-    level: str | None = None
-    tasks: str | None = None
-    config: str | None = None
-    config_strict: bool = False
-    faults: str | None = None
-
-    def overlays(self, level: bool = True) -> str:
-        parts = [f" --level {self.level}"] if self.level and level else []
-        parts += [f" --{name} {value}" for name in ("tasks", "config", "faults") if (value := getattr(self, name))]
-        return "".join(parts) + (" --config-strict" if self.config_strict else "")
-
-    def replay(self, token: str) -> str:
-        """Replay ``token`` under the same overlays; the level is in the token, the scenario too if the library has it."""
-        scenario = f" --scenario {self.scenario}" if self.scenario.endswith(".toml") else ""
-        return f"rollproof replay {token}{scenario}{self.overlays(level=False)}"
-
-    def run(self, seed: int) -> str:
-        return f"rollproof run {self.scenario} --seed {seed}{self.overlays()}"
 
 
 class FinishedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,29 +42,58 @@ def token_of(loaded: Loaded, seed: int, plan: Plan, schedule: str = DEFAULT_SCHE
 
 
 def run_once(
-    loaded: Loaded, command: Command, seed: int, plan: Plan, schedule: str = DEFAULT_SCHEDULE, reference: Life | None = None
+    loaded: Loaded,
+    command: Command,
+    seed: int,
+    plan: Plan,
+    schedule: str = DEFAULT_SCHEDULE,
+    *,
+    reference: Life | None = None,
+    folder: Path | None = None,
 ) -> FinishedRun:
-    """Run ``plan``, save it, judge it. ``reference`` is life 1 run to its end, if that is at hand already."""
+    """Run ``plan``, save it (below ``folder``, if there is one), then judge what was saved (RULES 8).
+
+    ``reference`` is life 1 run to its end, if that is at hand already.
+    """
+    saved, packed = run_and_save(loaded, command, seed, plan, schedule, reference=reference, folder=folder)
+    return FinishedRun(saved=saved, packed=packed, judged=judge_saved(saved, packed, JUDGES))
+
+
+def run_and_save(
+    loaded: Loaded,
+    command: Command,
+    seed: int,
+    plan: Plan,
+    schedule: str = DEFAULT_SCHEDULE,
+    *,
+    reference: Life | None = None,
+    folder: Path | None = None,
+) -> tuple[SavedRun, Packed]:
+    """Everything that ``judge_saved`` needs, on disk before any verdict is asked for."""
     setting = Setting(scenario=loaded.scenario, seed=seed, judges=JUDGES, schedule=schedule)
     if plan and reference is None:
         reference = run_life(setting, 1, {}, {}, None)
+    if reference is not None:
+        setting = replace(setting, budget=Budget.after(reference))  # as a sweep does: else a livelock would replay longer
     lives = run_plan(setting, plan, reference.panel.summaries() if reference is not None else None)
     saved, packed = save(loaded, command, seed, plan, schedule, lives, reference)
-    return FinishedRun(saved=saved, packed=packed, judged=judge_saved(saved, packed, JUDGES))
+    if folder is not None:
+        write_packed(folder, packed)
+    return saved, packed
 
 
 def save(
     loaded: Loaded, command: Command, seed: int, plan: Plan, schedule: str, lives: Sequence[Life], reference: Life | None
 ) -> tuple[SavedRun, Packed]:
     """Everything a later judge needs, as file contents."""
-    token = str(token_of(loaded, seed, plan, schedule)) if plan else ""
+    token = token_of(loaded, seed, plan, schedule)
     packed: Packed = {}
     for life in lives:
         packed.update(pack_life(f"life-{life.number}", life))
     if reference is not None:
         packed.update(pack_life("reference", reference))
-    if len(token) > LENGTH_MAX:
-        packed["plan.token"] = token.encode()
+    if plan and len(str(token)) > LENGTH_MAX:
+        packed[TOKEN_FILE] = str(token).encode()
     saved = SavedRun(
         scenario=loaded.scenario,
         scenario_digest=loaded.scenario.digest,
@@ -94,7 +102,7 @@ def save(
         schedule=schedule,
         level=loaded.scenario.job.target_level,
         plan=tuple((item.process, item.kind, item.n, item.k, item.outcome) for item in plan),
-        token=token,
+        token=str(token) if plan else "",
         command=command.replay(token) if plan else command.run(seed),
         versions=versions(),
         lives=tuple(saved_life(f"life-{life.number}", life) for life in lives),

@@ -22,6 +22,8 @@ import msgspec
 from protocol import history
 from protocol.history import Record
 from protocol.judging import RunStatus
+from reports.failure import Evidence
+from rollproof.command import Command
 from rollproof.tokens import code_digest
 from scenarios.model import InputError, Scenario
 from sim.explore.lives import Life
@@ -75,7 +77,8 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavedSweep(msgspec.Struct, frozen=True, kw_only=True):
-    """``sweep.json``. ``result`` is what ``sweep --json`` printed; ``evidence`` what ``reports`` shows of failures."""
+    """``sweep.json``. ``result`` is what ``sweep --json`` printed; ``evidence`` what ``reports`` shows of failures;
+    ``options`` what lay over the scenario, so that what a later judge finds can be replayed too."""
 
     format: int = FORMAT
     kind: str = "sweep"
@@ -88,7 +91,12 @@ class SavedSweep(msgspec.Struct, frozen=True, kw_only=True):
     points: int | None
     outcomes: tuple[str, ...]
     result: dict[str, Any]
-    evidence: list[dict[str, Any]]
+    evidence: list[Evidence]
+    options: Command | None = None
+
+
+class _Format(msgspec.Struct):
+    format: int
 
 
 _KINDS: dict[str, Any] = {RUN_FILE: SavedRun, SWEEP_FILE: SavedSweep}
@@ -181,11 +189,13 @@ def read_folder(folder: Path) -> SavedRun | SavedSweep:
         path = folder / name
         if path.is_file():
             try:
-                found: SavedRun | SavedSweep = msgspec.json.decode(path.read_bytes(), type=kind)
-            except (msgspec.DecodeError, OSError) as error:
+                content = path.read_bytes()
+                number = msgspec.json.decode(content, type=_Format).format
+                if number != FORMAT:  # asked first: another format has other fields
+                    raise InputError(f"{path}: has format {number}: this version reads format {FORMAT}")
+                found: SavedRun | SavedSweep = msgspec.json.decode(content, type=kind)
+            except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
                 raise InputError(f"{path}: cannot be read ({error})") from None
-            if found.format != FORMAT:
-                raise InputError(f"{path}: has format {found.format}: this version reads format {FORMAT}")
             return found
     what = "is no folder" if not folder.is_dir() else f"holds neither {RUN_FILE} nor {SWEEP_FILE}"
     raise InputError(f"{folder}: {what}: a folder that run --out or sweep --out wrote was expected")
@@ -217,10 +227,8 @@ def out_folder(path: str | None) -> Iterator[Path | None]:
         except OSError as error:
             raise InputError(f"--out {path}: cannot be written ({error.strerror}): name a folder that can") from None
         yield temporary
-        if target.exists():
-            shutil.rmtree(target)
         temporary.chmod(0o755)
-        temporary.rename(target)
+        _take_the_place_of(target, temporary)
     except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -228,6 +236,22 @@ def out_folder(path: str | None) -> Iterator[Path | None]:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
+
+
+def _take_the_place_of(target: Path, folder: Path) -> None:
+    """Rename ``folder`` to ``target``; what was there is removed after that, so one of the two is always there."""
+    if not target.exists():
+        folder.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    target.rename(aside / target.name)
+    try:
+        folder.rename(target)
+    except BaseException:
+        (aside / target.name).rename(target)
+        aside.rmdir()
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextlib.contextmanager

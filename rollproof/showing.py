@@ -85,7 +85,7 @@ def show_timeline(finished: FinishedRun) -> None:
 def page_of(saved: SavedSweep) -> str:
     return sweep_page(
         saved.result,
-        [msgspec.convert(item, Evidence) for item in saved.evidence],
+        saved.evidence,
         guarantees=guarantees(),
         scenario=msgspec.to_builtins(saved.scenario),
         command=saved.command,

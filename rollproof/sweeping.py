@@ -12,7 +12,8 @@ import msgspec
 from invariants.registry import JUDGES
 from protocol.judging import Verdict
 from reports.failure import Evidence
-from rollproof.running import Command, evidence_of, run_once, token_of
+from rollproof.command import Command
+from rollproof.running import evidence_of, run_once, token_of
 from rollproof.saving import CLASSES_FILE, SWEEP_FILE, SavedSweep, pack_life, read_packed, versions, write_packed
 from rollproof.tokens import code_digest
 from scenarios.files import Loaded
@@ -45,51 +46,65 @@ def sweep_seeds(
     folder: Path | None = None,
 ) -> FinishedSweep:
     """Sweep each seed, run every failure again whole and judge it from what was saved (RULES 8)."""
-    results: list[SweepResult] = []
-    evidence: list[Evidence] = []
-    messages: list[str] = []
+    found = Findings(loaded, command)
     for seed in seeds:
-        result = sweep(
-            loaded.scenario,
-            seed,
-            JUDGES,
-            points=points,
-            outcomes=outcomes,
-            progress=progress(seed) if progress is not None else None,
-        )
-        results.append(result)
-        found, notes = _failures_again(loaded, command, seed, result, folder)
-        evidence += found
-        messages += notes
+        watch = progress(seed) if progress is not None else None
+        result = sweep(loaded.scenario, seed, JUDGES, points=points, outcomes=outcomes, progress=watch)
+        found.add(seed, result, folder)
         if folder is not None:
             _save_seed(folder / f"seed-{seed}", result)
-    report = merge(results)
-    report["version"] = code_digest()
-    report["messages"] = [*report["messages"], *messages]
-    if messages and report["verdict"] != Verdict.BROKEN.value:
-        report["verdict"] = Verdict.UNKNOWN.value
-    if loaded.config is not None:
-        report["config"] = loaded.config.as_json()
-    report["violations"] = [
-        {"invariant": item.invariant, "token": item.token, "message": item.message,
-         "points": item.points, "command": item.command}
-        for item in evidence
-    ]  # fmt: skip
+        result.forget_life_1()
+    report = found.report()
     if folder is not None:
         saved = SavedSweep(
             scenario=loaded.scenario,
             scenario_digest=loaded.scenario.digest,
             code_digest=code_digest(),
-            command=f"rollproof sweep {command.scenario}{command.overlays()} --seeds {seeds.start}:{seeds.stop}",
+            command=command.sweep(seeds, points, outcomes),
             versions=versions(),
             seeds=(seeds.start, seeds.stop),
             points=points,
             outcomes=outcomes,
             result=report,
-            evidence=[msgspec.to_builtins(item) for item in evidence],
+            evidence=found.evidence,
+            options=command,
         )
         (folder / SWEEP_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1))
-    return FinishedSweep(report=report, results=results, evidence=evidence)
+    return FinishedSweep(report=report, results=found.results, evidence=found.evidence)
+
+
+class Findings:
+    """The results of one seed after another, with what could be shown again of their failures."""
+
+    def __init__(self, loaded: Loaded, command: Command) -> None:
+        self.loaded = loaded
+        self.command = command
+        self.results: list[SweepResult] = []
+        self.evidence: list[Evidence] = []
+        self.messages: list[str] = []
+
+    def add(self, seed: int, result: SweepResult, folder: Path | None) -> None:
+        """Every failure is run again whole; below ``folder`` it is saved too."""
+        evidence, messages = _failures_again(self.loaded, self.command, seed, result, folder)
+        self.results.append(result)
+        self.evidence += evidence
+        self.messages += messages
+
+    def report(self) -> dict[str, Any]:
+        """The object that ``--json`` prints."""
+        report = merge(self.results)
+        report["version"] = code_digest()
+        report["messages"] = [*report["messages"], *self.messages]
+        if self.messages and report["verdict"] != Verdict.BROKEN.value:
+            report["verdict"] = Verdict.UNKNOWN.value
+        if self.loaded.config is not None:
+            report["config"] = self.loaded.config.as_json()
+        report["violations"] = [
+            {"invariant": item.invariant, "token": item.token, "message": item.message,
+             "points": item.points, "command": item.command}
+            for item in self.evidence
+        ]  # fmt: skip
+        return report
 
 
 def _failures_again(
@@ -99,9 +114,10 @@ def _failures_again(
     found: list[Evidence] = []
     messages: list[str] = []
     for failure in result.violations:
-        finished = run_once(loaded, command, seed, failure.plan, reference=result.life_1 if failure.plan else None)
-        if folder is not None:
-            write_packed(folder / f"seed-{seed}" / "failures" / failure.invariant, finished.packed)
+        place = None if folder is None else folder / f"seed-{seed}" / "failures" / failure.invariant
+        finished = run_once(
+            loaded, command, seed, failure.plan, reference=result.reference if failure.plan else None, folder=place
+        )
         shown = [item for item in evidence_of(finished.saved, finished.judged) if item.invariant == failure.invariant]
         if shown:
             found.append(msgspec.structs.replace(shown[0], points=failure.points))
@@ -110,32 +126,32 @@ def _failures_again(
             f"{failure.invariant} broke in the sweep and not when it was run again alone: sharing or determinism is at fault"
         )
         messages.append(f"harness: {message}")
-        token = str(token_of(loaded, seed, failure.plan)) if failure.plan else ""
+        token = token_of(loaded, seed, failure.plan)
         found.append(
             Evidence(
                 invariant=failure.invariant,
                 expected=failure.message,
                 found=message,
-                token=token,
+                token=str(token) if failure.plan else "",
                 words=(),
                 at="",
                 before=(),
                 after=(),
-                command=command.replay(token) if token else command.run(seed),
+                command=command.replay(token) if failure.plan else command.run(seed),
                 points=failure.points,
             )
         )
     unknown = next((row for row in result.rows if row.verdict == Verdict.UNKNOWN.value), None)
     if unknown is not None and folder is not None:
         plan: Plan = (PlanItem(*unknown.address, unknown.outcome),)
-        finished = run_once(loaded, command, seed, plan, reference=result.life_1)
-        write_packed(folder / f"seed-{seed}" / "failures" / "unknown", finished.packed)
+        place = folder / f"seed-{seed}" / "failures" / "unknown"
+        run_once(loaded, command, seed, plan, reference=result.reference, folder=place)
     return found, messages
 
 
 def _save_seed(folder: Path, result: SweepResult) -> None:
     """Life 1 (the reference) and one row a class."""
-    write_packed(folder, pack_life("life-1", result.life_1))
+    write_packed(folder, pack_life("life-1", result.reference))
     encode = msgspec.json.Encoder().encode
     (folder / CLASSES_FILE).write_bytes(b"".join(encode(row) + b"\n" for row in result.rows))
 
@@ -163,7 +179,7 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     out["carries"] = {name: sum(report["carries"][name] for report in reports) for name in reports[0]["carries"]}
     out["judges"] = _judges(reports)
     out["violations"] = [violation for report in reports for violation in report["violations"]]
-    out["verified"] = [report["verified"] for report in reports]
+    out["verified"] = _verified(reports)
     out["messages"] = [
         f"seed {report['seeds'][0]}: {text}"
         for report in reports
@@ -179,6 +195,20 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     else:
         out["verdict"] = Verdict.UNKNOWN.value if out["messages"] or out["verdicts"]["unknown"] else Verdict.HELD.value
     return out
+
+
+def _verified(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """One object: counts are summed, each disagreement says its seed."""
+    each = [report["verified"] for report in reports]
+    return {
+        "reruns": sum(one["reruns"] for one in each),
+        "agreed": sum(one["agreed"] for one in each),
+        "fresh_process": {name: sum(one["fresh_process"][name] for one in each) for name in each[0]["fresh_process"]},
+        "cpu_s": round(sum(one["cpu_s"] for one in each), 3),
+        "disagreements": [
+            f"seed {report['seeds'][0]}: {text}" for report in reports for text in report["verified"]["disagreements"]
+        ],
+    }
 
 
 def _judges(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -201,6 +231,7 @@ class SweptAgain(msgspec.Struct, frozen=True, kw_only=True):
     """A saved sweep judged again: how many classes had to be run, and those whose history is not the saved one."""
 
     report: dict[str, Any]
+    evidence: list[Evidence]
     classes_run: int
     differing: list[str]
 
@@ -209,15 +240,17 @@ def judge_sweep(folder: Path, saved: SavedSweep, progress: Callable[[int], Progr
     """Run every class of a saved sweep again with today's judges and compare its history with the saved hash."""
     seeds = range(*saved.seeds)
     before = {seed: _saved_hashes(folder / f"seed-{seed}") for seed in seeds}  # what is missing is said before anything runs
-    results: list[SweepResult] = []
+    found = Findings(Loaded(scenario=saved.scenario), saved.options or Command(scenario=saved.scenario.name))
     differing: list[str] = []
     for seed in seeds:
         watch = progress(seed) if progress is not None else None
         result = sweep(saved.scenario, seed, JUDGES, points=saved.points, outcomes=saved.outcomes, progress=watch, verify=False)
-        results.append(result)
+        found.add(seed, result, None)
+        result.forget_life_1()
         now = {row.key: row.history_hash for row in result.rows}
         differing += [f"seed {seed} class {key}" for key in {**before[seed], **now} if before[seed].get(key) != now.get(key)]
-    return SweptAgain(report=merge(results), classes_run=sum(len(result.rows) for result in results), differing=differing)
+    classes = sum(len(result.rows) for result in found.results)
+    return SweptAgain(report=found.report(), evidence=found.evidence, classes_run=classes, differing=differing)
 
 
 def _saved_hashes(folder: Path) -> dict[str, str]:

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _LEGAL = re.compile(r"[A-Za-z0-9._~+-]+")
 _HEX8 = re.compile(r"[0-9a-f]{8}")
+_COUNT = re.compile(r"[0-9]{1,12}")  # far more than any run has, and never a number too long to read
 _PROCESS = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _SHAPE = f"{VERSION}.<scenario>.<digest>.<seed>.<level>.<code>.<plan>.<check>"
 
@@ -109,9 +110,9 @@ def _parse_item(text: str, number: int) -> PlanItem:
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise InputError(f"{where}: {kind!r} is no event{hint}: docs/events.md lists them")
     n, plus, k = count.partition("+")
-    if not n.isascii() or not n.isdigit() or int(n) < 1 or (plus and (not k.isascii() or not k.isdigit())):
+    if not _COUNT.fullmatch(n) or int(n) < 1 or (plus and not _COUNT.fullmatch(k)):
         raise InputError(f"{where}: {count!r} is no count: it must be <n> or <n>+<k>, n from 1 and k from 0")
-    if outcome.isascii() and outcome.isdigit() and int(outcome) < len(OUTCOMES):
+    if _COUNT.fullmatch(outcome) and int(outcome) < len(OUTCOMES):
         outcome = OUTCOMES[int(outcome)]
     if outcome not in OUTCOMES:
         raise InputError(f"{where}: outcome {outcome!r} is unknown: it must be 0 (none) or 1 (all)")
@@ -141,8 +142,8 @@ def parse_token(text: str) -> Token:
         if not _HEX8.fullmatch(value):
             raise InputError(f"{where}: its {name} is {value!r}: it must be 8 hex characters")
     number, plus, schedule = seed.partition("+")
-    if not number.isascii() or not number.isdigit() or (plus and not schedule):
-        raise InputError(f"{where}: its seed is {seed!r}: it must be <seed> or <seed>+<schedule>")
+    if not _COUNT.fullmatch(number) or (plus and not schedule):
+        raise InputError(f"{where}: its seed is {seed!r}: it must be <seed> or <seed>+<schedule>, up to 12 digits")
     if level not in LEVELS:
         raise InputError(f"{where}: its level is {level!r}: it must be one of {', '.join(LEVELS)}")
     return Token(

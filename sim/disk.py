@@ -3,11 +3,13 @@
 An inode tree in which every file has a current and a synced content, and every folder current and synced names.
 A write is pending until ``fsync`` of the file; a name (create, rename, remove) until ``fsync_dir`` of its folder,
 and a name is durable only if every name above it is. A name that is durable before its file was ever synced
-survives as an empty file.
+survives as an empty file, a folder whose name is durable before any name in it as an empty folder.
 
 Outcomes of a crash: ``none`` (everything un-synced is lost) and ``all`` (everything is kept). Surviving files are
 those of the run but not its *scratch* (``life-<k>/scratch/...``): what a process keeps for itself, never read by a
 later life, stays on the disk and is in no key.
+
+An empty folder has no file that could stand for it: it is named by its path with ``/`` at the end, content empty.
 
 Bytes are shared, never copied, and hashed once, at the write.
 """
@@ -42,6 +44,9 @@ class File:
         self.synced_digest = EMPTY
 
 
+NO_FILE = File(b"", EMPTY)  # what an empty folder counts as
+
+
 class Folder:
     __slots__ = ("names", "synced")
 
@@ -69,7 +74,7 @@ def _is_life(parts: list[str]) -> bool:
 
 
 def _only_scratch(name: str, node: File | Folder | None) -> bool:
-    """Whether ``name`` in the run's folder is a life's folder that holds nothing but scratch."""
+    """Whether ``name`` in the run's folder is a life's folder that holds nothing but scratch (or nothing at all)."""
     return isinstance(node, Folder) and name.startswith("life-") and set(node.names) | set(node.synced) <= {"scratch"}
 
 
@@ -82,11 +87,14 @@ class Disk:
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], scratch: Mapping[str, bytes] | None = None) -> Disk:
-        """A disk on which exactly these files are, all synced."""
+        """A disk on which exactly these files (and empty folders: ``path/``) are, all synced."""
         disk = cls()
         for source in (files, scratch or {}):
             for path in sorted(source):
-                disk.write(path, source[path])
+                if path.endswith("/"):
+                    disk._make(split(path[:-1]), path)
+                else:
+                    disk.write(path, source[path])
         pending = [disk.root]
         while pending:
             folder = pending.pop()
@@ -106,14 +114,7 @@ class Disk:
         parts = split(path)
         if not parts:
             raise ProtocolError("a write needs the name of a file")
-        folder = self.root
-        for part in parts[:-1]:
-            node = folder.names.get(part)
-            if node is None:
-                node = folder.names[part] = Folder()
-            if isinstance(node, File):
-                raise ProtocolError(f"{path!r} cannot be written: {part!r} above it is a file")
-            folder = node
+        folder = self._make(parts[:-1], path)
         scratch = _in_scratch(parts)
         digest = EMPTY if scratch else content_digest(data)
         node = folder.names.get(parts[-1])
@@ -207,7 +208,9 @@ class Disk:
     # --- what survives -------------------------------------------------------------------------------------------
 
     def surviving(self, outcome: str) -> dict[str, bytes]:
-        """Path -> content after a crash with this outcome, scratch left out. The bytes are shared."""
+        """Path -> content after a crash with this outcome, scratch left out; ``path/`` -> b"" for an empty folder.
+
+        The bytes are shared."""
         if outcome == ALL:
             return {path: file.data for path, file in self._walk(outcome).items()}
         return {path: file.synced for path, file in self._walk(outcome).items()}
@@ -269,6 +272,18 @@ class Disk:
         self._walks[outcome] = (self.version, found)
         return found
 
+    def _make(self, parts: list[str], path: str) -> Folder:
+        """The folder of ``parts``, made with all above it where it is missing; ``path`` is what it is made for."""
+        folder = self.root
+        for part in parts:
+            node = folder.names.get(part)
+            if node is None:
+                node = folder.names[part] = Folder()
+            if isinstance(node, File):
+                raise ProtocolError(f"{path!r} cannot be written: {part!r} above it is a file")
+            folder = node
+        return folder
+
     # --- lookup --------------------------------------------------------------------------------------------------
 
     def _folder(self, parts: list[str], path: str) -> Folder:
@@ -297,7 +312,7 @@ def _entry_digest(path: str, digest: bytes) -> int:
 
 
 def _files(folder: Folder, prefix: str, outcome: str) -> Iterator[tuple[str, File]]:
-    """Files below ``folder`` with their paths; scratch is left out, unless ``folder`` is inside it.
+    """Files and empty folders below ``folder`` with their paths; scratch is left out, unless ``folder`` is inside it.
 
     Synced names may hold a folder under two names, even inside itself (renames that are half synced): it is not
     entered again from within.
@@ -307,7 +322,10 @@ def _files(folder: Folder, prefix: str, outcome: str) -> Iterator[tuple[str, Fil
     while pending:
         folder, prefix, above = pending.pop()
         life = not inside and prefix.startswith("life-") and prefix.count("/") == 1
-        for name, node in (folder.names if outcome == ALL else folder.synced).items():
+        names = folder.names if outcome == ALL else folder.synced
+        if not names and prefix and not life:
+            yield prefix, NO_FILE
+        for name, node in names.items():
             if life and name == "scratch":
                 continue
             if isinstance(node, File):

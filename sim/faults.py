@@ -11,7 +11,8 @@ Verbs of this step:
     fail_call {operation, to, how, times}  the next calls of that message type to ``to``: ``error`` = Refusal
                                            (UNAVAILABLE) and the peer never sees it; ``lost`` = the peer handles it
                                            and the caller hears nothing
-    discard {ordinal}                      DiscardGroup(ordinal) to the controller
+    discard {ordinal}                      DiscardGroup(ordinal) to the controller; one that is triggered during the
+                                           clean-up is sent when the processes start
     config {drop_participant, instance}    at LifeStarted of ``job``: the instance starts without it
 """
 

@@ -127,6 +127,8 @@ class World:
         self._hash = hashlib.sha256()
         self._hashed = 0
         self._core_ns = self._judge_ns = 0  # of the first stage
+        self._started = False
+        self._discards: list[int] = []  # asked for in the first stage: sent when there is a controller to hear it
         self.faults = FaultBoard(scenario.faults, life, self._report_fault, self._send_discard)
         self.triggers = self.faults.triggers
         self._stage()
@@ -169,10 +171,8 @@ class World:
     def fault_state(self) -> bytes:
         """What is left of this life's faults, with the counts that their triggers go by: lives that are to share
         their second stage must be equal in it too."""
-        return b"".join(
-            msgspec.msgpack.encode((armed.fault.verb, armed.state, armed.left, self.counts.get(armed.key, 0)))
-            for armed in self.faults.all
-        )
+        left = [(armed.fault.verb, armed.state, armed.left, self.counts.get(armed.key, 0)) for armed in self.faults.all]
+        return msgspec.msgpack.encode((left, self._discards))
 
     # --- the two stages ------------------------------------------------------------------------------------------
 
@@ -205,6 +205,9 @@ class World:
         self.steps_before += self.kernel.steps
         self._core_ns, self._judge_ns = self.core_ns, self.judge_ns
         self._stage()
+        self._started = True
+        for ordinal in self._discards:
+            self._send_discard(ordinal)
         for name, factory in self._factories().items():
             task = self.kernel.spawn(self._boot(self._runtime(name), factory), "main", name)
             if name == identity.CONTROLLER:
@@ -299,4 +302,7 @@ class World:
         self._job_recorder.record(FaultInjected(verb, detail))
 
     def _send_discard(self, ordinal: int) -> None:
+        if not self._started:
+            self._discards.append(ordinal)
+            return
         self.network.call(JOB, identity.CONTROLLER, DiscardGroup(ordinal))

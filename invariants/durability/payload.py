@@ -127,7 +127,8 @@ def _collect(files: Mapping[str, bytes]) -> list[Payload]:
         payload = found.get((anchor, sequence))
         if payload is None:
             payload = found[(anchor, sequence)] = Payload(anchor, sequence)
-        payload.files[rest] = files[path]
+        if rest and not rest.endswith("/"):  # an empty folder is no part of a payload, but makes one that lacks its parts
+            payload.files[rest] = files[path]
     kept = [payload for payload in found.values() if payload.sequence == 0 or "COMMITTED" in payload.files]
     return sorted(kept, key=lambda payload: (payload.step, payload.sequence))
 

@@ -2,8 +2,6 @@
 
 from mutants.model import Edit, Mutant
 
-STREAM = "protocol.controller.dispatch.GroupDispatch._stream"
-
 MUTANT = Mutant(
     number=12,
     name="dispatched-before-gate",
@@ -11,26 +9,26 @@ MUTANT = Mutant(
     fault="An attempt is marked DISPATCHED before it waits at the dispatch gate.",
     edits=(
         Edit(
-            scope=STREAM,
+            scope="protocol.controller.row_stream.RowStream._send",
             find="""
 async with run.gate.mutation("dispatch"):
     async with run.barrier.mutation("recovery_retries"):
-        keys = [key for key in keys if self._may_send(key)]
+        keys = [key for key in self.keys if self._may_send(key)]
         if not keys:
-            return
-        rows = tuple(self._row(key, instance) for key in keys)
-    stream = self.rt.stream(instance, self._request(rows))
-    self.rt.record(RowsSubmitted(group=self.name, instance=instance, keys=tuple(keys)))
+            return None
+        rows = tuple(self._row(key) for key in keys)
+    stream = self.rt.stream(self.instance, self._request(rows))
+    self.rt.record(RowsSubmitted(group=self.group, instance=self.instance, keys=tuple(keys)))
 """,
             put="""
 async with run.barrier.mutation("recovery_retries"):
-    keys = [key for key in keys if self._may_send(key)]
+    keys = [key for key in self.keys if self._may_send(key)]
     if not keys:
-        return
-    rows = tuple(self._row(key, instance) for key in keys)
+        return None
+    rows = tuple(self._row(key) for key in keys)
 async with run.gate.mutation("dispatch"):
-    stream = self.rt.stream(instance, self._request(rows))
-    self.rt.record(RowsSubmitted(group=self.name, instance=instance, keys=tuple(keys)))
+    stream = self.rt.stream(self.instance, self._request(rows))
+    self.rt.record(RowsSubmitted(group=self.group, instance=self.instance, keys=tuple(keys)))
 """,
         ),
     ),

@@ -11,15 +11,9 @@ MUTANT = Mutant(
     fault="Rows that a broken stream did not return are sent again under the same rollout id.",
     edits=(
         Edit(
-            scope=REPLACE,
-            find="""ledger.abandon(attempt.key, "row-failed" if told else "lost-row", held_by_gym=not told)""",
-            put="ledger._apply(*ledger._must_find(attempt.key), Refuse())",
-            also="from protocol.ledger.transitions import Refuse",
-        ),
-        Edit(
-            scope=REPLACE,
-            find="""ledger.mint(self.name, sibling.generation_index, "lost-row", sibling.row_attempts + 1)""",
-            put="",
+            scope="protocol.controller.row_stream.RowStream._abandon_lost",
+            find="""self.run.ledger.abandon(key, "lost-row")""",
+            put="self.run.ledger.refuse(key)",
         ),
     ),
     scenario="broken-stream",

@@ -7,7 +7,13 @@ MUTANT = Mutant(
     name="lost-row-not-queued",
     area="C",
     fault="The replaced attempt of a lost row is not queued for retire.",
-    edits=(Edit(scope="protocol.controller.dispatch.GroupDispatch._replace", find="not told", put="False"),),
+    edits=(
+        Edit(
+            scope="protocol.controller.row_stream.RowStream._abandon_lost",
+            find="""self.run.ledger.abandon(key, "lost-row")""",
+            put="""self.run.ledger.abandon(key, "lost-row", held_by_gym=False)""",
+        ),
+    ),
     scenario="broken-stream",
     judges=("I7", "I29"),
 )

@@ -16,6 +16,7 @@ class Anchor:
         self.exists = False  # durable; a step's always is
         self.sequence = 0
         self.due = False
+        self.in_use = ""  # the anchor under which a snapshot was last started: it must not be pruned under it
         self.moved = rt.signal()
 
     def move_to(self, step: int) -> None:

@@ -147,35 +147,43 @@ class GymCoordinator:
     async def retire_and_forget(self) -> None:
         """While Gym is idle and dispatch is closed: retire what was dropped, forget exactly what was retired or has sealed.
 
-        Raises what a refused retire raised (this checkpoint is then unavailable). A refused forget is preceded by
-        another retire of its rollout next time: it stays queued.
+        Raises what a refused retire raised (this checkpoint is then unavailable). A refused forget is retired once more
+        and asked again; refused again, it stays queued.
         """
         dropped = self.run.ledger.dropped
         retiring = self._by_instance(dropped.retire)
+        answers = await self._retire(retiring)
+        for answer in answers:
+            if answer.error is None:
+                dropped.retired(retiring[answer.instance])
+        raise_first(answers)
+        refused = await self._forget(self._by_instance(dropped.forget))
+        if refused:
+            again = {name: tuple(dropped.marked[rollout] for rollout in rollouts) for name, rollouts in refused.items()}
+            await self._retire(again)
+            await self._forget(refused)
+
+    async def _retire(self, keys: Mapping[str, tuple[str, ...]]) -> list[Answer]:
         timeout_s, grace_s = self._terms
-        if retiring:
-            answers = await self._ask_all({name: Retire("", timeout_s, grace_s, keys) for name, keys in retiring.items()})
-            for answer in answers:
-                if answer.error is None:
-                    dropped.retired(retiring[answer.instance])
-            raise_first(answers)
-        forgetting = self._by_instance(dropped.forget)
-        if forgetting:
-            for rollouts in forgetting.values():
-                for rollout in rollouts:
-                    self.rt.record(ForgetIssued(rollout=rollout))
-            answers = await self._ask_all(
-                {name: Forget("", timeout_s, grace_s, rollouts) for name, rollouts in forgetting.items()}
-            )
-            for answer in answers:
-                if answer.error is None:
-                    dropped.forgotten(forgetting[answer.instance])
+        return await self._ask_all({name: Retire("", timeout_s, grace_s, ones) for name, ones in keys.items()})
+
+    async def _forget(self, rollouts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """Returns those that were refused, by instance."""
+        timeout_s, grace_s = self._terms
+        for ones in rollouts.values():
+            for rollout in ones:
+                self.rt.record(ForgetIssued(rollout=rollout))
+        answers = await self._ask_all({name: Forget("", timeout_s, grace_s, ones) for name, ones in rollouts.items()})
+        for answer in answers:
+            if answer.error is None:
+                self.run.ledger.dropped.forgotten(rollouts[answer.instance])
+        return {answer.instance: rollouts[answer.instance] for answer in answers if answer.error is not None}
 
     def _by_instance(self, queued: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        grouped: dict[str, tuple[str, ...]] = {}
+        grouped: dict[str, list[str]] = {}
         for key, instance in queued.items():
-            grouped[instance] = (*grouped.get(instance, ()), key)
-        return {name: grouped[name] for name in sorted(grouped)}
+            grouped.setdefault(instance, []).append(key)
+        return {name: tuple(grouped[name]) for name in sorted(grouped)}
 
     async def prepare(self, checkpoint: str) -> dict[str, str]:
         """Park every instance. Returns capture key -> instance of the episodes that must restart."""
@@ -282,11 +290,12 @@ class GymCoordinator:
 
 
 def missing_parts(manifest: GymManifest, live: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Every instance and participant that a manifest names and that is not live. An extra live one is allowed."""
-    missing = []
+    """Every instance and participant that a manifest names and that is not live, and every live instance that it does not
+    name (the topology must be equal). An extra live participant is allowed."""
+    missing = [f"instance {name} is not in it" for name in sorted(live) if name not in manifest.instances]
     for name, state in sorted(manifest.instances.items()):
         if name not in live:
-            missing.append(f"instance {name}")
+            missing.append(f"instance {name} is gone")
             continue
         gone = [participant for participant in state.participants if participant not in live[name]]
         if gone:

@@ -53,7 +53,13 @@ def decide_ownership(
             if key in environment:
                 wrong.append(f"{key} is exported and driven by an agent's own run on {instance}")
             environment[key] = (instance, ())
-    # A session record beside an environment's export is no second owner.
+    for key, (instance, _) in sessions.items():
+        if key in environment and environment[key][0] != instance:
+            wrong.append(f"{key} is held by a session on {instance} and exported by {environment[key][0]}")
+    for key, instance in restarts.items():
+        if key in where and where[key] != instance:
+            wrong.append(f"{key} was sent to {where[key]} and must restart on {instance}")
+    # A session record beside its own instance's environment export is no second owner.
     exported = {**sessions, **environment}
     for key, (instance, _) in exported.items():
         if key in leaving:

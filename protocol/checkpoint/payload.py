@@ -101,13 +101,13 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
             replay=key_set(slot.group_id for slot in slots),
             staging_expected=key_set(expected),
             staging_missing=len(missing),
-            ledger=digest_without_unsealed(groups, ledger.skipped),
+            ledger=digest_without_unsealed(groups, ledger.skipped, ledger.skips),
             consumed=run.cursor,
             open=len(groups),
             passed=len(ledger.skipped),
         )  # fmt: skip
     )
-    _check(saved.canonical, rows, finalized, slots, missing)
+    _check(saved.canonical, rows, finalized, slots, missing, groups)
     loader = Dataloader(schema_version=1, consumed=run.cursor, epoch=run.epoch, dispatch_index=run.dispatch_index)
     return Cut(
         files={
@@ -125,9 +125,15 @@ def _row_ids(slots: tuple[Slot, ...]) -> KeySet:
     return key_set(row.sample for slot in slots for row in slot.rows)
 
 
-def _check(canonical: KeySet, rows: KeySet, finalized: KeySet, slots: tuple[Slot, ...], missing: list[str]) -> None:
+def _check(
+    canonical: KeySet, rows: KeySet, finalized: KeySet, slots: tuple[Slot, ...], missing: list[str], groups: tuple[Group, ...]
+) -> None:
     """The inventory checks of PROTOCOL 3.2 and 4.1. Raises SnapshotFailed with everything that disagrees."""
-    wrong = []
+    wrong = [
+        f"{group.group_id} is {group.status.value}"
+        for group in groups
+        if group.status in (GroupStatus.FINALIZING, GroupStatus.FINALIZATION_UNKNOWN, GroupStatus.APPLIED_UNCHECKPOINTED)
+    ]
     if canonical != rows:
         wrong.append(f"the data plane holds {canonical.count} canonical rows, the replay index names {rows.count}")
     replay = key_set(slot.group_id for slot in slots)

@@ -61,7 +61,10 @@ async def _remove_leftovers(rt: Runtime, folder: str) -> int:
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies in the run's folder. ``snapshots`` of the newest anchor: sequence -> manifest (None: unreadable)."""
+    """What lies in the run's folder. ``snapshots`` of the newest anchor: sequence -> manifest (None: unreadable).
+
+    ``bootstrap`` None: there is none, or its manifest is unreadable (then nothing below it may be committed).
+    """
 
     steps: tuple[int, ...]  # durable trainer checkpoints
     bootstrap: dict[str, Any] | None
@@ -104,6 +107,8 @@ def decide_choice(found: Found, mode: str, fingerprint: str) -> Choice:
                 f"(fingerprint {str(found.bootstrap.get('fingerprint'))[:12]}, this run's is {fingerprint[:12]})"
             )
         step, anchor = 0, folders.BOOTSTRAP
+    elif found.snapshots:
+        raise RestoreRefused(f"{folders.BOOTSTRAP_MANIFEST} is unreadable, but {len(found.snapshots)} snapshots lie beside it")
     else:
         return FRESH
     if mode == "latest" and found.snapshots:
@@ -132,13 +137,12 @@ async def look(rt: Runtime) -> Found:
     steps = tuple(step for name in names if (step := folders.step_of(name)) is not None)
     bootstrap = await _json(rt, folders.BOOTSTRAP_MANIFEST) if folders.BOOTSTRAP in names else None
     snapshots: dict[int, dict[str, Any] | None] = {}
-    if steps or bootstrap is not None:
-        anchor = folders.step_folder(max(steps)) if steps else folders.BOOTSTRAP
-        for name in await rt.files.list(folders.snapshot_root(anchor)):
-            sequence = folders.sequence_of(name)
-            path = f"{folders.snapshot_root(anchor)}/{name}"
-            if sequence is not None and folders.COMMITTED in await rt.files.list(path):
-                snapshots[sequence] = await _json(rt, f"{path}/{folders.MANIFEST}")
+    anchor = folders.step_folder(max(steps)) if steps else folders.BOOTSTRAP
+    for name in await rt.files.list(folders.snapshot_root(anchor)):
+        sequence = folders.sequence_of(name)
+        path = f"{folders.snapshot_root(anchor)}/{name}"
+        if sequence is not None and folders.COMMITTED in await rt.files.list(path):
+            snapshots[sequence] = await _json(rt, f"{path}/{folders.MANIFEST}")
     return Found(steps=steps, bootstrap=bootstrap, snapshots=snapshots)
 
 
@@ -181,8 +185,6 @@ async def _restore_from(run: Run, coordinator: GymCoordinator, choice: Choice) -
     gym = await _gym_manifest(rt, choice, ledger)
     metadata = _metadata(await rt.call(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
     check_metadata(metadata, run, choice, data, ledger, slots, loader)
-    if gym is not None and (gym.saved() or gym.restarted()):
-        await coordinator.restore(gym.checkpoint, source, gym)
     saved = gym.saved() if gym is not None else {}
     groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored, choice.step)
     kept = slots if job.replay_is_restored else ()
@@ -192,6 +194,8 @@ async def _restore_from(run: Run, coordinator: GymCoordinator, choice: Choice) -
     check_targets(job.sampler, choice.step, dispatch_index, targets, job.num_prompts_per_step)
     if len(groups) > job.max_buffered_rollouts:
         raise RestoreRefused(f"{len(groups)} restored groups do not fit max_buffered_rollouts {job.max_buffered_rollouts}")
+    if gym is not None and (gym.saved() or gym.restarted()):
+        await coordinator.restore(gym.checkpoint, source, gym)
     run.ledger.install(groups, ledger.skipped, ledger.skips)
     for slot in kept:
         run.replay.commit(slot)
@@ -315,6 +319,6 @@ async def _report(run: Run, choice: Choice) -> None:
             sidecar=replay.row_ids(),
             finalized=key_set(group.group_id for group in groups if group.status is GroupStatus.FINALIZED),
             replay=replay.groups(),
-            ledger=digest_without_unsealed(groups, ledger.skipped),
+            ledger=digest_without_unsealed(groups, ledger.skipped, ledger.skips),
         )  # fmt: skip
     )

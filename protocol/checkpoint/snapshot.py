@@ -37,6 +37,7 @@ from protocol.ledger.persistence import periodic_copy, turn_level_unfinished
 from protocol.run import Run
 
 T = TypeVar("T")
+UNCHANGED = "unchanged"  # the only skip that loses nothing
 MANIFEST_SCHEMA = 1
 BOOTSTRAP_SCHEMA = 2
 
@@ -57,7 +58,7 @@ def decide_skip(committing: bool, unchanged: bool, forced: bool, live_turns: boo
     if committing:
         return "commit-in-progress"
     if unchanged and not forced and not live_turns:
-        return "unchanged"
+        return UNCHANGED
     if not anchored:
         return "no-durable-anchor"
     return None
@@ -87,8 +88,8 @@ class RolloutSnapshots:
         """A Gym phase that is open has lost: it ends before the trainer's save asks for the lock."""
         self._stepped.set()
 
-    async def take(self, forced: bool) -> bool:
-        """Take and publish one; False if there was no reason to. Raises LostToStep or what failed."""
+    async def take(self, forced: bool) -> str | None:
+        """Take and publish one. Returns None, or why there was none to take. Raises LostToStep or what failed."""
         run, anchor = self.run, self.anchor
         await self.checkpoints.settle()
         async with run.lock:
@@ -97,9 +98,10 @@ class RolloutSnapshots:
             skip = decide_skip(run.optimizer_commit_in_progress, unchanged, forced, live, run.steps == anchor.step)
             if skip is not None:
                 self.rt.record(SnapshotSkipped(reason=skip))
-                return False
+                return skip
             anchor.sequence += 1
             name, sequence = self.attempt = (anchor.name, anchor.sequence)
+            anchor.in_use = name
             started = self._position()
             self.rt.record(SnapshotStarted(anchor=name, sequence=sequence, forced=forced))
             await self._ensure_anchor()
@@ -117,8 +119,8 @@ class RolloutSnapshots:
                 anchor=name, sequence=sequence, step=cut.step, version=cut.version, anchor_step=step, anchor_version=step
             )
         )
-        await self._prune(name, sequence)
-        return True
+        await self._prune(name)
+        return None
 
     def _position(self) -> Position:
         return Position(self.run.steps, self.run.version)
@@ -223,11 +225,11 @@ class RolloutSnapshots:
         if name in await self.rt.files.list(root):
             await self.rt.files.remove(f"{root}/{name}")
 
-    async def _prune(self, anchor: str, newest: int) -> None:
+    async def _prune(self, anchor: str) -> None:
         """Keep the newest ``keep_latest_k`` of this anchor; the bootstrap ones go once a trainer anchor is durable."""
         root, keep = folders.snapshot_root(anchor), self.run.job.rollout_checkpointing.keep_latest_k
-        old = [name for name in await self.rt.files.list(root) if (folders.sequence_of(name) or newest) <= newest - keep]
-        await self._remove_published(root, old)
+        published = [name for name in await self.rt.files.list(root) if folders.sequence_of(name) is not None]
+        await self._remove_published(root, published[:-keep])
         if self.anchor.name != folders.BOOTSTRAP:
             bootstrap = folders.snapshot_root(folders.BOOTSTRAP)
             names = [name for name in await self.rt.files.list(bootstrap) if folders.sequence_of(name) is not None]

@@ -89,7 +89,8 @@ class TrainerCheckpoints:
         """Keep the newest ``keep_top_k`` trainer checkpoints."""
         keep = self.run.job.checkpointing.keep_top_k
         steps = sorted(step for name in await self.rt.files.list("") if (step := folders.step_of(name)) is not None)
-        old = [step for step in steps[:-keep] if step != newest]
+        kept = (folders.step_folder(newest), self.anchor.in_use)
+        old = [step for step in steps[:-keep] if folders.step_folder(step) not in kept]
         for step in old:
             self.rt.record(PruneIssued(path=folders.step_folder(step)))
             await self.rt.files.remove(folders.step_folder(step))

@@ -11,12 +11,16 @@ from protocol.runtime import Runtime, Signal
 
 
 class Permits:
-    """A counting semaphore, first come first served; a cancelled waiter leaves the line and loses nothing."""
+    """A counting semaphore, first come first served; a cancelled waiter leaves the line and loses nothing.
+
+    Who must decide again before it takes any waits for ``released`` and uses ``take_now``.
+    """
 
     def __init__(self, rt: Runtime, count: int) -> None:
         self.rt = rt
         self.free = count
         self.line: deque[Signal] = deque()
+        self.released = rt.signal()
 
     async def acquire(self, count: int = 1) -> None:
         turn = self.rt.signal()
@@ -30,11 +34,12 @@ class Permits:
             self._wake()
 
     def take_now(self, count: int) -> None:
-        """Restored work reclaims its permits before anything else runs; the capacity check came before."""
+        """Take without waiting; the caller has seen that they are free."""
         self.free -= count
 
     def release(self, count: int = 1) -> None:
         self.free += count
+        self.released.set()
         self._wake()
 
     def _wake(self) -> None:

@@ -59,7 +59,9 @@ class Controller:
             await saving.join()
             await self.checkpoints.flush()
         finally:
-            for task in (training, recovery, rollouts, watchdog, saving, *self.rollouts.running.values()):
+            for task in (training, recovery, rollouts, watchdog, saving):
+                await self._stop(task)
+            for task in list(self.rollouts.running.values()):
                 await self._stop(task)
 
     async def _first_failure_or_end(self, tasks: list[Task], until: Task) -> None:
@@ -106,6 +108,8 @@ class Controller:
             await self.rollouts.drop(name, "discarded")
         except IllegalStep:
             return ""
+        except ProtocolError as error:  # half dropped: nothing may go on as if it were whole
+            self.flow.fail(error)
         return name
 
     def _discardable(self, ordinal: int) -> str | None:

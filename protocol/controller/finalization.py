@@ -6,14 +6,16 @@ that nothing was written; any other failure leaves the outcome unknown, and then
 
 from __future__ import annotations
 
+from protocol.controller.budgets import backoff_s
+from protocol.controller.failures import charge
 from protocol.controller.flow import Flow
 from protocol.data_plane.replay import slot_of
-from protocol.errors import OutcomeUnknown, ProtocolError, Refusal
+from protocol.errors import Cause, OutcomeUnknown, ProtocolError, Refusal
 from protocol.history import FinalizeDone, FinalizeIssued, StagingCleared
 from protocol.identity import DATA_PLANE, finalizer_name, model_call_id, staging_key
 from protocol.ledger.ledger import Ledger
 from protocol.ledger.records import Group
-from protocol.ledger.transitions import Finalize, LoseOutcome, Publish
+from protocol.ledger.transitions import Finalize, LoseOutcome, Publish, Unpublish
 from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, SiblingReceipt
 from protocol.run import Run
 
@@ -45,27 +47,41 @@ def orphaned_keys(ledger: Ledger, max_turns: int) -> tuple[str, ...]:
 
 
 async def finalize(run: Run, flow: Flow, name: str) -> None:
-    """Publish one complete group. Raises OutcomeUnknown, and then nothing may be saved any more."""
-    rt, ledger = run.rt, run.ledger
-    async with run.barrier.mutation("group_commits"):
-        if name not in ledger.groups:  # dropped while we waited
-            return
-        group = ledger.move(name, Finalize())
-        rt.record(FinalizeIssued(group=name))
-        published = await _publish(run, group)
-        ledger.move(name, Publish(rows=published.rows))
-        run.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
-        rt.record(
-            FinalizeDone(
-                group=name,
-                rows=tuple(row.sample for row in published.rows),
-                receipts=tuple(receipt.receipt.digest for receipt in _receipts(group)),
-                valid=sum(1 for row in published.rows if row.valid),
-            )  # fmt: skip
-        )
-        await clear_staging(run, group)
+    """Publish one complete group. Raises OutcomeUnknown, and then nothing may be saved any more; BudgetExhausted."""
+    while True:
+        async with run.barrier.mutation("group_commits"):
+            if name not in run.ledger.groups:  # dropped while we waited
+                return
+            try:
+                await _publish(run, name)
+                break
+            except Refusal as refused:  # nothing was written: the group is complete again
+                run.ledger.move(name, Unpublish())
+                if refused.cause is Cause.BROKEN:
+                    raise
+                _, infra_spent = charge(run, name, ProtocolError(str(refused), Cause.INFRA))
+        await run.rt.sleep(backoff_s(run.job.rollout_failure, infra_spent))
     flow.groups_committed += 1
     flow.replay_changed.set()
+
+
+async def _publish(run: Run, name: str) -> None:
+    """The finalizer's call and the change of the index, inside one mutation."""
+    rt, ledger = run.rt, run.ledger
+    group = ledger.move(name, Finalize())
+    rt.record(FinalizeIssued(group=name))
+    published = await _ask_finalizer(run, group)
+    ledger.move(name, Publish(rows=published.rows))
+    run.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
+    rt.record(
+        FinalizeDone(
+            group=name,
+            rows=tuple(row.sample for row in published.rows),
+            receipts=tuple(one.receipt.digest for one in _receipts(group)),
+            valid=sum(1 for row in published.rows if row.valid),
+        )
+    )
+    await clear_staging(run, group)
 
 
 def _receipts(group: Group) -> tuple[SiblingReceipt, ...]:
@@ -84,7 +100,7 @@ def _receipts(group: Group) -> tuple[SiblingReceipt, ...]:
     return tuple(out)
 
 
-async def _publish(run: Run, group: Group) -> GroupPublished:
+async def _ask_finalizer(run: Run, group: Group) -> GroupPublished:
     finalizer = finalizer_name(group.ordinal % run.job.num_finalizer_workers)
     request = FinalizeGroup(
         group=group.group_id, ordinal=group.ordinal, task=run.task_of(group.ordinal), siblings=_receipts(group)
@@ -104,3 +120,10 @@ async def clear_staging(run: Run, group: Group) -> None:
     keys = staged_keys(group, run.job.max_turns)
     await run.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
     run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
+
+
+async def clear_orphans(run: Run) -> None:
+    """Staged rows of attempts given up in this life whose group is gone, once more: Gym may have run on until now."""
+    keys = orphaned_keys(run.ledger, run.job.max_turns)
+    if keys:
+        await run.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))

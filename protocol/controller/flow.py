@@ -18,6 +18,7 @@ class Flow:
         self.rollout_permitted = True  # False while weights are pushed
         self.groups_committed = 0
         self.admission = rt.signal()  # a batch may have become admissible
+        self.groups_moved = rt.signal()  # a group's first rows passed the gate, or it is over
         self.replay_changed = rt.signal()
         self.weights_synced = rt.signal()
         self.failed = rt.signal()
@@ -33,6 +34,10 @@ class Flow:
         try:
             await work()
         except ProtocolError as error:
-            if self.failure is None:
-                self.failure = error
-            self.failed.set()
+            self.fail(error)
+
+    def fail(self, error: ProtocolError) -> None:
+        """The run ends with the first failure that is told here."""
+        if self.failure is None:
+            self.failure = error
+        self.failed.set()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from protocol.controller.budgets import AfterFailure, backoff_s, decide_failure
-from protocol.controller.dispatch import GroupDispatch, PromptFailed, RowsFailed
+from protocol.controller.budgets import AfterFailure, backoff_s
+from protocol.controller.dispatch import GroupDispatch, RowsFailed
+from protocol.controller.failures import charge
 from protocol.controller.finalization import clear_staging, finalize
 from protocol.controller.flow import Flow
+from protocol.controller.row_stream import PromptFailed
 from protocol.controller.samplers import Shortfall, decide_admission, decide_batch, decide_shortfall, decide_stale
-from protocol.errors import BudgetExhausted, Cause, ProtocolError
+from protocol.errors import Cause, ProtocolError
 from protocol.history import CursorMoved
 from protocol.identity import DATA_PLANE
 from protocol.ledger.records import AttemptStatus, Group, GroupStatus
@@ -26,16 +28,16 @@ class RolloutPump:
 
     async def pump(self) -> None:
         """Never returns: it is cancelled when the train pump has finished."""
-        flow, batch = self.flow, self.run.job.num_prompts_per_step
+        flow = self.flow
         while True:
-            while not self._admissible():
-                await flow.admission.wait()
-            await flow.permits.acquire(batch)
-            if not self._admissible():  # the wait was a window: a step may have moved, or another top-up
-                flow.permits.release(batch)
+            wanted = self._wanted()
+            if wanted is None or flow.permits.free < wanted:
+                # Both may change while we wait: a batch that was too big may shrink to a top-up.
+                await self.rt.first_of(flow.admission.wait(), flow.permits.released.wait())
                 continue
-            names = await self._reserve(batch)
-            flow.permits.release(batch - len(names))
+            flow.permits.take_now(wanted)
+            names = await self._reserve()
+            flow.permits.release(wanted - len(names))
             for name in names:
                 await self._start(name)
 
@@ -60,14 +62,23 @@ class RolloutPump:
             run.job.sampler, run.version, run.dispatch_index, run.ledger.targets(), run.job.num_prompts_per_step
         )
 
-    def _admissible(self) -> bool:
-        return decide_admission(self.run.job.sampler, self.run.version, self.run.dispatch_index, self._shortfall())
+    def _wanted(self) -> int | None:
+        """Groups that the next batch would reserve, or None if no batch may start now."""
+        run, shortfall = self.run, self._shortfall()
+        if not decide_admission(run.job.sampler, run.version, run.dispatch_index, shortfall):
+            return None
+        return run.job.num_prompts_per_step if shortfall is None else shortfall.missing
 
-    async def _reserve(self, batch: int) -> list[str]:
+    async def _reserve(self) -> list[str]:
         """One mutation: cursor, epoch, dispatch index and reservations are always in the same cut."""
         run, ledger, job = self.run, self.run.ledger, self.run.job
+        wanted = self._wanted()
         async with run.barrier.mutation("prompt_reservations"):
-            plan = decide_batch(job.sampler, run.cursor, batch, len(run.tasks), run.dispatch_index, self._shortfall())
+            if self._wanted() != wanted:  # the wait for the barrier was a window
+                return []
+            plan = decide_batch(
+                job.sampler, run.cursor, job.num_prompts_per_step, len(run.tasks), run.dispatch_index, self._shortfall()
+            )
             run.cursor, run.epoch, run.dispatch_index = plan.to, plan.epoch, plan.dispatch_index
             self.rt.record(CursorMoved(first=plan.first, to=plan.to, epoch=plan.epoch, target=plan.target))
             groups = [
@@ -79,7 +90,7 @@ class RolloutPump:
                     run.version,
                     job.num_generations_per_prompt,
                     job.target_level,
-                )  # fmt: skip
+                )
                 for ordinal in plan.reserve
             ]
             for ordinal in plan.passed_over:
@@ -91,7 +102,8 @@ class RolloutPump:
         dispatch = GroupDispatch(self.run, self.flow, name)
         work = self.flow.supervised(lambda: self._group(name, dispatch))
         task = self.running[name] = self.rt.spawn(work, f"group-{name}")
-        await self.rt.first_of(dispatch.on_admitted.wait(), task.join())
+        while not dispatch.admitted and not task.done:
+            await self.flow.groups_moved.wait()
 
     async def _group(self, name: str, dispatch: GroupDispatch) -> None:
         """Generate, then finalize. The slot is given back when generation ends, before finalization."""
@@ -102,6 +114,8 @@ class RolloutPump:
                 complete = await self._generate(name, dispatch)
             finally:
                 flow.slots.release()
+            dispatch.admitted = True
+            flow.groups_moved.set()
             if complete:
                 await finalize(self.run, self.flow, name)
         finally:
@@ -129,25 +143,17 @@ class RolloutPump:
 
     async def _after_failure(self, name: str, dispatch: GroupDispatch, failure: ProtocolError) -> bool:
         """A whole group attempt failed: spend its budget, then retry with new rollouts, skip the prompt, or end the run."""
-        run, ledger, rules = self.run, self.run.ledger, self.run.job.rollout_failure
-        async with run.barrier.mutation("recovery_retries"):
-            if name not in ledger.groups:
+        async with self.run.barrier.mutation("recovery_retries"):
+            if name not in self.run.ledger.groups:
                 return False
-            data = failure.cause is Cause.DATA
-            group = ledger.groups[name]
-            infra_spent, data_spent = group.infra_spent + (not data), group.data_spent + data
-            limit = rules.max_data_attempts_per_prompt if data else rules.max_infra_attempts_per_prompt
-            ledger.spend(name, "data" if data else "infra", "", data_spent if data else infra_spent, limit)
-            after = decide_failure(rules, failure.cause, infra_spent, data_spent, ledger.skips)
-            if after is AfterFailure.STOP:
-                raise BudgetExhausted(f"{name} (prompt {group.ordinal}): {failure}", failure.cause)
+            after, infra_spent = charge(self.run, name, failure)
             if after is AfterFailure.RETRY:
                 self._renew(name, dispatch)
         if after is AfterFailure.SKIP:
             await self.drop(name, "skipped", cancel=False)
             return False
-        if not data:
-            await self.rt.sleep(backoff_s(rules, infra_spent))
+        if failure.cause is not Cause.DATA:
+            await self.rt.sleep(backoff_s(self.run.job.rollout_failure, infra_spent))
         return True
 
     def _renew(self, name: str, dispatch: GroupDispatch) -> None:
@@ -157,7 +163,7 @@ class RolloutPump:
         for sibling in lost:
             attempt = sibling.current
             if attempt.status is not AttemptStatus.ABANDONED:
-                ledger.abandon(attempt.key, "group-failed", held_by_gym=attempt.key not in dispatch.failed)
+                ledger.abandon(attempt.key, "group-failed")
             ledger.mint(name, sibling.generation_index, "retry", 1)
         if len(lost) == len(ledger.groups[name].siblings):
             ledger.raise_group_attempt(name)
@@ -178,6 +184,7 @@ class RolloutPump:
             task.cancel()
             await self.rt.first_of(task.join())
             self.running.pop(name, None)  # a task that was cancelled before its first step cleans up nothing itself
+        self.flow.groups_moved.set()
         async with run.barrier.mutation("group_removals"):
             await clear_staging(run, group)
         flow.permits.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.checkpoint.anchor import Anchor
-from protocol.checkpoint.snapshot import LostToStep, RolloutSnapshots
+from protocol.checkpoint.snapshot import UNCHANGED, LostToStep, RolloutSnapshots
 from protocol.errors import Cause, ProtocolError, SnapshotFailed
 from protocol.history import SnapshotBroke, SnapshotDropped, SnapshotStarved
 from protocol.run import Run
@@ -39,6 +39,12 @@ class SnapshotPump:
             forced, self.anchor.due = self.anchor.due, False
             await self._try(forced)
 
+    def _count_lost(self) -> None:
+        """A snapshot that was due and lost to train steps: neither a failure nor a success, but no state is saved."""
+        self._lost += 1
+        if self._lost >= STARVED_AFTER:
+            self.rt.record(SnapshotStarved(lost=self._lost))
+
     def request_stop(self) -> None:
         self._stopping = True
         self._stop.set()
@@ -46,14 +52,15 @@ class SnapshotPump:
     async def _try(self, forced: bool) -> None:
         """One snapshot under the failure budget; success resets it."""
         try:
-            if await self.snapshots.take(forced):
+            skipped = await self.snapshots.take(forced)
+            if skipped is None:
                 self._failures = self._lost = 0
+            elif skipped != UNCHANGED:
+                self._count_lost()
         except LostToStep as lost:
             await self.snapshots.give_up()
-            self._lost += 1
             self.rt.record(SnapshotDropped(sequence=self.snapshots.attempt[1], reason=str(lost)))
-            if self._lost >= STARVED_AFTER:
-                self.rt.record(SnapshotStarved(lost=self._lost))
+            self._count_lost()
         except ProtocolError as error:
             await self.snapshots.give_up()
             self._failures += 1

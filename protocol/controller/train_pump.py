@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from protocol.controller.finalization import orphaned_keys
+from protocol.controller.finalization import clear_orphans
 from protocol.controller.flow import Flow
 from protocol.controller.samplers import decide_evict, decide_select
 from protocol.data_plane.replay import Slot
@@ -28,7 +28,7 @@ from protocol.history import (
 from protocol.identity import DATA_PLANE, TRAINER
 from protocol.ledger.records import GroupStatus, OpenStep
 from protocol.ledger.transitions import Apply, Claim
-from protocol.messages import CANONICAL, STAGING, ClearSamples, FinishTrainStep, TrainGroup
+from protocol.messages import CANONICAL, ClearSamples, FinishTrainStep, TrainGroup
 from protocol.run import Run
 
 
@@ -128,6 +128,7 @@ class TrainPump:
             self.rt.record(OptimizerIssued(step=step))
             weights = await self.rt.call(TRAINER, FinishTrainStep(step=step))
             async with run.barrier.mutation("sample_clears"):
+                await clear_orphans(run)
                 slots = list(run.claimed.values())
                 for slot in slots:
                     ledger.move(slot.group_id, Apply())
@@ -139,9 +140,6 @@ class TrainPump:
                     ledger.release(slot.group_id)
                 ledger.open_step = None
                 run.claimed.clear()
-                orphans = orphaned_keys(ledger, run.job.max_turns)
-                if orphans:
-                    await self.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=orphans))
             self.flow.permits.release(len(slots))
             run.version += 1
             run.steps += 1

@@ -14,12 +14,14 @@ def decide_retire(attempt: Attempt) -> bool:
 
 
 class Dropped:
-    """``retire``: capture key -> its instance. ``forget``: rollout id -> the instances that hold a mark of it."""
+    """``retire``: capture key -> its instance. ``forget``: rollout id -> the instance that holds its mark; ``marked`` is
+    the newest attempt of each such rollout, which a refused forget retires again."""
 
     def __init__(self, rt: Runtime) -> None:
         self.rt = rt
         self.retire: dict[str, str] = {}
         self.forget: dict[str, str] = {}
+        self.marked: dict[str, str] = {}  # rollout id -> capture key
 
     def drop(self, attempt: Attempt, why: str) -> None:
         """An attempt left the ledger's current place: queue it if Gym may hold it."""
@@ -29,21 +31,24 @@ class Dropped:
 
     def continued(self, attempt: Attempt) -> None:
         """The continuation of a restored rollout has sealed: its mark may go."""
-        if attempt.rollout_id not in self.forget:
-            self.forget[attempt.rollout_id] = attempt.gym_instance_id
-            self.rt.record(ForgetQueued(rollout=attempt.rollout_id, why="continued"))
+        self._queue_forget(attempt.key, attempt.gym_instance_id, "continued")
 
     def retired(self, keys: tuple[str, ...]) -> None:
         """Gym accepted these retires: exactly they are forgotten next; a drop recorded meanwhile stays queued."""
         for key in keys:
             instance = self.retire.pop(key)
             self.rt.record(RetireAccepted(key=key))
-            rollout = GymCheckpointEpisode.of(key).rollout_id
-            if rollout not in self.forget:
-                self.forget[rollout] = instance
-                self.rt.record(ForgetQueued(rollout=rollout, why="retired"))
+            self._queue_forget(key, instance, "retired")
 
     def forgotten(self, rollouts: tuple[str, ...]) -> None:
         for rollout in rollouts:
             del self.forget[rollout]
+            del self.marked[rollout]
             self.rt.record(ForgetAccepted(rollout=rollout))
+
+    def _queue_forget(self, key: str, instance: str, why: str) -> None:
+        rollout = GymCheckpointEpisode.of(key).rollout_id
+        self.marked[rollout] = key
+        if rollout not in self.forget:
+            self.forget[rollout] = instance
+            self.rt.record(ForgetQueued(rollout=rollout, why=why))

@@ -81,6 +81,13 @@ class Ledger:
         group = self.groups[place[0]]
         return group, group.siblings[place[1]]
 
+    def must_find(self, key: str) -> tuple[Group, Sibling]:
+        """As ``find``; raises IllegalStep."""
+        found = self.find(key)
+        if found is None:
+            raise IllegalStep(f"{key} is not a current attempt of the ledger")
+        return found
+
     def candidates(self) -> tuple[tuple[str, str], ...]:
         """(capture key, instance) of every attempt that may be in Gym, in order of dispatch."""
         return tuple((key, self._current(key).gym_instance_id) for key in self.pending)
@@ -164,7 +171,7 @@ class Ledger:
     # --- attempts
 
     def dispatch(self, key: str, instance: str) -> Attempt:
-        group, sibling = self._must_find(key)
+        group, sibling = self.must_find(key)
         attempt = self._apply(group, sibling, Dispatch(instance=instance))
         self.rt.record(
             AttemptDispatched(
@@ -175,7 +182,7 @@ class Ledger:
 
     def refuse(self, key: str) -> Attempt:
         """A parked refusal: RESERVED again, same identity, every budget unchanged."""
-        group, sibling = self._must_find(key)
+        group, sibling = self.must_find(key)
         attempt = self._apply(group, sibling, Refuse())
         self.rt.record(
             AttemptRefused(
@@ -190,8 +197,13 @@ class Ledger:
         return attempt
 
     def seal(self, key: str, receipt: Receipt, reward: float) -> Attempt:
-        group, sibling = self._must_find(key)
+        """DISPATCHED -> SEALED. The same seal again changes nothing; another one, or another attempt's, is IllegalStep."""
+        group, sibling = self.must_find(key)
         current = sibling.current
+        if current.status is AttemptStatus.SEALED and current.receipt == receipt and current.reward == reward:
+            return current
+        if (receipt.key, receipt.rollout_id) != (current.key, current.rollout_id):
+            raise IllegalStep(f"a receipt of {receipt.key} cannot seal {current.key}")
         attempt = self._apply(group, sibling, Seal(receipt=receipt, reward=reward))
         self.rt.record(
             AttemptSealed(
@@ -200,7 +212,7 @@ class Ledger:
                 current=current.key,
                 receipt=receipt.digest,
                 rows=len(receipt.calls),
-            )  # fmt: skip
+            )
         )
         if attempt.restored_from is not None:
             self.dropped.continued(attempt)
@@ -209,7 +221,7 @@ class Ledger:
 
     def abandon(self, key: str, why: str, *, held_by_gym: bool = True) -> None:
         """The current attempt is given up. ``held_by_gym`` False: Gym itself said that it ended."""
-        group, sibling = self._must_find(key)
+        group, sibling = self.must_find(key)
         before = sibling.current
         self._apply(group, sibling, Abandon())
         self.abandoned[key] = group.group_id
@@ -247,12 +259,6 @@ class Ledger:
         self.rt.record(GroupAttemptRaised(group=name, group_attempt=group.group_attempt + 1))
 
     # --- inside
-
-    def _must_find(self, key: str) -> tuple[Group, Sibling]:
-        found = self.find(key)
-        if found is None:
-            raise IllegalStep(f"{key} is not a current attempt of the ledger")
-        return found
 
     def _apply(self, group: Group, sibling: Sibling, event: AttemptEvent) -> Attempt:
         attempt = advance(sibling.current, event)

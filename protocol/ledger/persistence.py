@@ -103,16 +103,17 @@ def encode(groups: tuple[Group, ...], skipped: Iterable[int], skips: int) -> byt
     return _encoder.encode(file)
 
 
-def digest_without_unsealed(groups: Iterable[Group], skipped: Iterable[int]) -> str:
+def digest_without_unsealed(groups: Iterable[Group], skipped: Iterable[int], skips: int) -> str:
     """Digest of a payload, the status of unsealed attempts left aside (I20)."""
     hasher = hashlib.blake2b(digest_size=16)
     for group in sorted(groups, key=lambda group: group.ordinal):
         siblings = tuple(
-            (sibling.current.rollout_id, sibling.current.receipt, sibling.current.status is AttemptStatus.SEALED)
+            (sibling.row_attempts, sibling.current.rollout_id, sibling.current.receipt, sibling.current.reward)
             for sibling in group.siblings
         )
-        hasher.update(_encoder.encode((group.group_id, group.status, group.rows, siblings)))
-    hasher.update(_encoder.encode(sorted(skipped)))
+        budgets = (group.group_attempt, group.infra_spent, group.data_spent)
+        hasher.update(_encoder.encode((group.group_id, group.status, group.rows, budgets, siblings)))
+    hasher.update(_encoder.encode((sorted(skipped), skips)))
     return hasher.hexdigest()
 
 
@@ -137,16 +138,24 @@ def decode(data: bytes) -> LedgerFile:
 def _problems(group: Group) -> list[str]:
     wrong = []
     name = group.group_id
+    if not group.siblings or any(not sibling.attempts for sibling in group.siblings):
+        return [f"{name}: no siblings, or a sibling without an attempt"]
     if [sibling.generation_index for sibling in group.siblings] != list(range(group.expected_generations)):
         wrong.append(f"{name}: generation indices are not 0..{group.expected_generations - 1}")
     keys = [attempt.key for sibling in group.siblings for attempt in sibling.attempts]
     if len(set(keys)) != len(keys):
         wrong.append(f"{name}: an attempt id appears twice")
+    if group.restore_level.upper() not in Level.__members__:
+        wrong.append(f"{name}: restore_level is {group.restore_level!r}")
     for sibling in group.siblings:
+        if any(attempt.status is not AttemptStatus.ABANDONED for attempt in sibling.attempts[:-1]):
+            wrong.append(f"{name}: an attempt of sibling {sibling.generation_index} before its current one is not ABANDONED")
         for attempt in sibling.attempts:
             sealed = attempt.status is AttemptStatus.SEALED
             if sealed != (attempt.receipt is not None):
                 wrong.append(f"{name}: {attempt.key} is {attempt.status.value} with{'' if attempt.receipt else 'out'} a receipt")
+            if sealed != (attempt.reward is not None):
+                wrong.append(f"{name}: {attempt.key} is {attempt.status.value} with{'out' if sealed else ''} a reward")
             if attempt.receipt is not None:
                 if attempt.receipt.key != attempt.key:
                     wrong.append(f"{name}: the receipt of {attempt.key} names {attempt.receipt.key}")
@@ -189,10 +198,17 @@ def prepare_for_restart(
             continue
         siblings = tuple(_restarted(sibling, saved, keep_sealed=level > Level.ROLLOUT) for sibling in group.siblings)
         group = msgspec.structs.replace(group, status=GroupStatus.GENERATING, siblings=siblings)
-        if not any(sibling.current.staging_keys or sibling.current.restored_from for sibling in siblings):
+        if not any(_keeps_something(sibling.current) for sibling in siblings):
             group = msgspec.structs.replace(group, start_weight_version=version)
         out.append(group)
     return tuple(out)
+
+
+def _keeps_something(attempt: Attempt) -> bool:
+    """Tokens made before the restart go on in it: sealed, or a continuation."""
+    return attempt.status is AttemptStatus.SEALED or (
+        attempt.status is AttemptStatus.RESERVED and attempt.restored_from is not None
+    )
 
 
 def _restarted(sibling: Sibling, saved: Mapping[str, tuple[str, tuple[str, ...]]], keep_sealed: bool) -> Sibling:

@@ -111,7 +111,7 @@ class Explorer:
         if ended is not None:  # the clean-up itself failed: there is no rest to share
             closed = life.close(ended, self.references)
             self._account(closed)
-            rest = self._rest_of(closed, number, closed.events, closed.steps)
+            rest = self._rest_of(closed, life.rest_seen, number, closed.events, closed.steps)
             self._fill(row, closed.digest, closed.events, closed.steps, rest)
             return
         key = life.merge_key()
@@ -120,7 +120,7 @@ class Explorer:
         if shared is None:
             closed = life.close(life.rest(), self.references)
             self._account(closed)
-            rest = self._rests[key] = self._rest_of(closed, number, clean_events, clean_steps)
+            rest = self._rests[key] = self._rest_of(closed, life.rest_seen, number, clean_events, clean_steps)
             clean = records_digest(closed.history[:clean_events])
         else:
             rest = shared
@@ -132,7 +132,7 @@ class Explorer:
             row.shared = rest.number
         self._fill(row, life_digest(clean, rest.digest), clean_events + rest.events, clean_steps + rest.steps, rest)
 
-    def _rest_of(self, life: Life, number: int, cut: int, clean_steps: int) -> Rest:
+    def _rest_of(self, life: Life, seen: frozenset[type[Event]], number: int, cut: int, clean_steps: int) -> Rest:
         self.kinds.update(type(record.event).__name__ for record in life.history)
         self.judge_errors.update(life.panel.crashed)
         verdicts = life.panel.verdicts()
@@ -142,7 +142,7 @@ class Explorer:
             verdict=worst([Verdict.HELD, *verdicts.values()]),
             verdicts=verdicts,
             violations=life.panel.violations,
-            seen=frozenset(life.panel.seen),
+            seen=seen,
             status=life.status.outcome,
             events=life.events - cut,
             steps=life.steps - clean_steps,
@@ -167,13 +167,14 @@ class Explorer:
 
 
 def with_clean_up(rest: Rest, life: OpenLife) -> dict[str, Verdict]:
-    """The verdicts of a shared rest for this life: its own clean-up may be what reaches a judge."""
+    """The verdicts of a shared rest for this life: its own clean-up, and no other one's, may be what reaches a judge."""
     seen = rest.seen.union(life.clean_seen)
     needs = {judge.invariant: judge.needs for judge in life.panel.judges}
-    return {
-        name: Verdict.HELD if verdict is Verdict.NOT_REACHED and seen.issuperset(needs[name]) else verdict
-        for name, verdict in rest.verdicts.items()
-    }
+    out = dict(rest.verdicts)
+    for name, verdict in out.items():
+        if verdict in (Verdict.HELD, Verdict.NOT_REACHED):
+            out[name] = Verdict.HELD if seen.issuperset(needs[name]) else Verdict.NOT_REACHED
+    return out
 
 
 def proof_of(history: Sequence[Record], contract: Contract) -> str:

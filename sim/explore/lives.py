@@ -87,6 +87,24 @@ def records_digest(records: Sequence[Record]) -> str:
     return digest.hexdigest()
 
 
+def record_digests(records: Sequence[Record]) -> list[str]:
+    """8 hex characters a record: enough to find where two histories part."""
+    return [hashlib.blake2b(record_bytes(record), digest_size=4).hexdigest() for record in records]
+
+
+def where_they_part(records: Sequence[Record], others: Sequence[str]) -> str:
+    """The first event of ``records`` that is not in its place in another history, given by its ``record_digests``."""
+    ours = record_digests(records)
+    place = next((index for index, pair in enumerate(zip(ours, others, strict=False)) if pair[0] != pair[1]), None)
+    if place is None:
+        if len(ours) == len(others):
+            return "no event differs"
+        return f"they part at the end: {len(ours)} events and {len(others)}"
+    record = records[place]
+    what = f"{record.process} {type(record.event).__name__} at {record.time:.6f} s"
+    return f"they part at event {place} of life {record.life} ({what} here)"
+
+
 def life_digest(clean_up: str, rest: str) -> str:
     """The history hash of a life from the digests of its two stages: the second is shared by many lives, hashed once."""
     return hashlib.sha256(f"{clean_up}/{rest}".encode()).hexdigest()
@@ -167,6 +185,7 @@ class OpenLife:
         self.cut = 0  # events of the clean-up
         self.clean_steps = 0
         self.clean_seen: dict[type[Event], int] = {}
+        self.rest_seen: frozenset[type[Event]] = frozenset()  # kinds that the second stage showed to judges
 
     def clean(self, boundary: Boundary | None = None, crash: Address | None = None) -> RunStatus | None:
         """Stage 1. None when it is complete; else how the life ended in it. ``crash`` may lie in either stage."""
@@ -207,6 +226,7 @@ class OpenLife:
         crashed = status.outcome == "crashed"
         outcome = crash.outcome if crash is not None and crashed else "all"
         files = disk.surviving(outcome)
+        self.rest_seen = frozenset(self.panel.seen)
         for kind, count in self.clean_seen.items():
             self.panel.seen[kind] = self.panel.seen.get(kind, 0) + count
         if not crashed:
@@ -265,7 +285,9 @@ def run_plan(setting: Setting, plan: Plan, references: Mapping[str, Any] | None 
     Without ``references``, life 1 is first run to its end to get them.
     """
     if references is None and plan:
-        references = run_life(setting, 1, {}, {}, None).panel.summaries()
+        reference = run_life(setting, 1, {}, {}, None)
+        references = reference.panel.summaries()
+        setting = replace(setting, budget=Budget.after(reference))
     lives: list[Life] = []
     files: Mapping[str, bytes] = {}
     scratch: Mapping[str, bytes] = {}

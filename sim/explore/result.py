@@ -110,7 +110,17 @@ class SweepResult:
     verified: Verified
     messages: list[str]
     kinds_seen: tuple[str, ...]
-    life_1: Life
+    life_1: Life | None
+
+    @property
+    def reference(self) -> Life:
+        """Life 1, before it was let go."""
+        assert self.life_1 is not None, "life 1 was let go with forget_life_1"
+        return self.life_1
+
+    def forget_life_1(self) -> None:
+        """Let go of its history and files: over many seeds they would pile up."""
+        self.life_1 = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain data. Class rows and life 1 are saved on their own, not printed."""

@@ -76,9 +76,10 @@ def sweep(
     if verify:
         cpu = time.process_time()
         untimed = replace(explorer.setting, timed=False)
-        verify_merged_points(untimed, explorer.points, judged, explorer.classes, explorer.references, verified)
+        life_1, references, classes = explorer.life_1, explorer.references, explorer.classes
+        verify_merged_points(untimed, life_1.history, explorer.points, judged, classes, references, verified)
         explorer.progress("verify", 1, 2)
-        verify_classes_afresh(untimed, explorer.life_1.digest, explorer.classes, verified)
+        verify_classes_afresh(untimed, life_1, classes, references, verified)
         explorer.progress("verify", 2, 2)
         verified.cpu_s = time.process_time() - cpu
     return _result(explorer, judged, verified, time.perf_counter() - started)

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from protocol.history import Record
 from protocol.judging import Panel
 from sim.explore.classes import Classes, CrashClass, carriers, key_of
-from sim.explore.lives import Life, Setting, run_life
+from sim.explore.lives import Life, Setting, record_digests, run_life, where_they_part
 from sim.explore.points import Plan, PlanItem, Points, rank
 from sim.explore.result import Verified
 
@@ -57,8 +58,34 @@ def differences(row: CrashClass, violations: int, item: PlanItem, first: Life, s
     return out
 
 
+def explained(
+    setting: Setting,
+    life_1: Sequence[Record],
+    row: CrashClass,
+    references: Mapping[str, Any],
+    first: Life,
+    second: Life | None,
+) -> str:
+    """Where a re-run that disagrees leaves the run it should equal: in life 1, or in the life 2 that the class ran."""
+    same = life_1[: first.events]
+    if record_digests(same) != record_digests(first.history):
+        return f"life 1 is not the same twice: {where_they_part(same, record_digests(first.history))}"
+    _, own = crash_and_restore(setting, (PlanItem.at(row.address, row.outcome),), references)
+    if own is None or own.digest != row.history_hash:
+        return "the class's own point, run again, does not give the saved hash either"
+    if second is None:
+        return "life 1 is the same as far as it went"
+    return f"beside the class's own point, {row.address.words()}, {where_they_part(own.history, record_digests(second.history))}"
+
+
 def verify_merged_points(
-    setting: Setting, points: Points, judged: Sequence[int], classes: Classes, references: Mapping[str, Any], out: Verified
+    setting: Setting,
+    life_1: Sequence[Record],
+    points: Points,
+    judged: Sequence[int],
+    classes: Classes,
+    references: Mapping[str, Any],
+    out: Verified,
 ) -> None:
     """Re-run about one merged point in 100, spread over the protocol steps, under one of its outcomes each."""
     setting = setting.independent()
@@ -70,13 +97,16 @@ def verify_merged_points(
         number, outcome = pair[rank(stream, point)[0] % len(pair)]
         item = PlanItem.at(points.address(point), outcome)
         first, second = crash_and_restore(setting, (item,), references)
-        wrong = differences(classes.rows[number], points.violations[point], item, first, second)
+        row = classes.rows[number]
+        wrong = differences(row, points.violations[point], item, first, second)
+        if wrong:
+            wrong.append(explained(setting, life_1, row, references, first, second))
         out.reruns += 1
         out.agreed += not wrong
         out.disagreements.extend(f"re-run of the point {item.words()}: {text}" for text in wrong)
 
 
-def verify_classes_afresh(setting: Setting, life_1_digest: str, classes: Classes, out: Verified) -> None:
+def verify_classes_afresh(setting: Setting, life_1: Life, classes: Classes, references: Mapping[str, Any], out: Verified) -> None:
     """Run a sample of classes in one fresh process with another ``PYTHONHASHSEED``: the same hashes must come out."""
     rows = [row for row in classes.rows if row.was_run]
     order = sorted(range(len(rows)), key=lambda index: rank(f"{setting.seed}/fresh", index))
@@ -87,13 +117,16 @@ def verify_classes_afresh(setting: Setting, life_1_digest: str, classes: Classes
     except FreshProcessFailed as error:
         out.disagreements.append(f"fresh process: {error}")
         return
-    if found["life_1"] != life_1_digest:
-        out.disagreements.append("fresh process: another history hash of life 1")
-    for row, digest in zip(sample, found["classes"], strict=True):
+    if found["life_1"] != life_1.digest:
+        place = where_they_part(life_1.history, found["life_1_records"])
+        out.disagreements.append(f"fresh process: another history hash of life 1: {place}")
+    for row, digest, records in zip(sample, found["classes"], found["class_records"], strict=True):
         out.fresh_process["agreed"] += digest == row.history_hash
         if digest != row.history_hash:
             item = PlanItem.at(row.address, row.outcome)
-            out.disagreements.append(f"fresh process: another history hash of life 2, {item.words()}")
+            _, own = crash_and_restore(setting, (item,), references)
+            place = where_they_part(own.history, records) if own is not None else "here its address does not fire"
+            out.disagreements.append(f"fresh process: another history hash of life 2, {item.words()}: {place}")
 
 
 class FreshProcessFailed(Exception):

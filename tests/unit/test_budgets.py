@@ -10,7 +10,7 @@ from toy import toy_world
 
 from protocol.config import RolloutFailure
 from protocol.controller.budgets import AfterFailure, Permits, backoff_s, decide_failure
-from protocol.controller.dispatch import decide_refusal, decide_replace
+from protocol.controller.row_stream import decide_refusal, decide_replace
 from protocol.errors import Cause
 from protocol.ledger.records import AttemptStatus
 

@@ -142,10 +142,11 @@ def test_an_outage_is_raised_as_one_and_names_its_instance() -> None:
     ("live", "missing"),
     [
         ({"gym-0": ("environment", "agent"), "gym-1": ("agent",)}, []),
-        ({"gym-0": ("environment", "agent", "resources"), "gym-1": ("agent",), "gym-2": ()}, []),
+        ({"gym-0": ("environment", "agent", "resources"), "gym-1": ("agent",)}, []),
+        ({"gym-0": ("environment", "agent"), "gym-1": ("agent",), "gym-2": ()}, ["instance gym-2 is not in it"]),
         ({"gym-0": ("agent",), "gym-1": ()}, ["gym-0 lacks environment", "gym-1 lacks agent"]),
-        ({"gym-1": ("agent",)}, ["instance gym-0"]),
-        ({}, ["instance gym-0", "instance gym-1"]),
+        ({"gym-1": ("agent",)}, ["instance gym-0 is gone"]),
+        ({}, ["instance gym-0 is gone", "instance gym-1 is gone"]),
     ],
 )
 def test_everything_a_manifest_names_must_be_live(live: Any, missing: list[str]) -> None:

@@ -360,11 +360,14 @@ def test_a_complete_group_waits_for_its_publication_unless_it_restarts_whole(lev
 
 def test_the_digest_sees_a_seal_and_not_a_dispatch() -> None:
     sent, unsent, done = (group(sibling(attempt(status))) for status in (DISPATCHED, RESERVED, SEALED))
-    assert digest_without_unsealed([sent], ()) == digest_without_unsealed([unsent], ())
-    assert digest_without_unsealed([done], ()) != digest_without_unsealed([unsent], ())
-    assert digest_without_unsealed([sent], (3,)) != digest_without_unsealed([sent], ())
+    assert digest_without_unsealed([sent], (), 0) == digest_without_unsealed([unsent], (), 0)
+    assert digest_without_unsealed([done], (), 0) != digest_without_unsealed([unsent], (), 0)
+    assert digest_without_unsealed([sent], (3,), 0) != digest_without_unsealed([sent], (), 0)
+    assert digest_without_unsealed([sent], (), 1) != digest_without_unsealed([sent], (), 0)
+    spent = msgspec.structs.replace(sent, infra_spent=1)
+    assert digest_without_unsealed([spent], (), 0) != digest_without_unsealed([sent], (), 0)
 
 
 def test_the_digest_does_not_depend_on_the_order_of_groups() -> None:
     other = msgspec.structs.replace(group(), group_id="e0p4i1", ordinal=4)
-    assert digest_without_unsealed([group(), other], ()) == digest_without_unsealed([other, group()], ())
+    assert digest_without_unsealed([group(), other], (), 0) == digest_without_unsealed([other, group()], (), 0)

@@ -1,0 +1,221 @@
+"""One request of some rows to one Gym instance, from the dispatch gate to its last item (PROTOCOL 1.8, 5.2, 5.3).
+
+    a row completes                                    sealed
+    a row is refused (409 checkpoint_parked)           RESERVED again, and re-sent alone from inside the open stream
+    a row fails: data                                  abandoned, and raised at once: the prompt fails whole
+    a row fails: transport, or is refused otherwise    abandoned; replaced when the round is over
+    a row never comes back                             abandoned and queued for retire when the stream ends
+
+A failed re-send fails the stream; a stream that breaks, fails or is cancelled cancels and awaits its re-sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from protocol.controller.budgets import backoff_s
+from protocol.controller.flow import Flow
+from protocol.errors import Cause, Lost, PeerFailed, ProtocolError
+from protocol.history import CompletionArrived, FailureArrived, RefusalArrived, RowsSubmitted, StreamEnded
+from protocol.ledger.receipts import receipt_of
+from protocol.ledger.records import Attempt, AttemptStatus
+from protocol.messages import PARKED, Row, RowCompleted, RowFailed, RowRefused, RunRows
+from protocol.run import Run
+from protocol.runtime import END, Runtime, Stream, Task
+
+
+class PromptFailed(ProtocolError):
+    """A row failed in a way that the same prompt would fail again."""
+
+    cause = Cause.DATA
+
+
+def decide_refusal(reason: str) -> Cause:
+    """What a refusal of one row means: the reason decides, not the code (a router's 409 is INFRA)."""
+    return Cause.PARKED if reason == PARKED else Cause.INFRA
+
+
+def decide_replace(attempt: Attempt) -> bool:
+    """Whether a row that was lost or failed gets a new identity: only if it was sent. One that never reached Gym, or was
+    refused and not sent again, keeps its own and spends nothing."""
+    return attempt.status is AttemptStatus.DISPATCHED
+
+
+async def cancel_all(rt: Runtime, tasks: Iterable[Task]) -> None:
+    """Cancel what still runs, and wait until none of it does."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        if not task.done:
+            await rt.first_of(task.join())
+
+
+async def join_all(rt: Runtime, tasks: list[Task]) -> None:
+    """Wait for all; as soon as one fails, or this is cancelled, the others are cancelled and awaited."""
+    try:
+        waiting = list(tasks)
+        while waiting:
+            over = await rt.first_of(*[task.join() for task in waiting])
+            assert over is not None, "no time-out was asked for"
+            await waiting.pop(over).join()
+    finally:
+        await cancel_all(rt, tasks)
+
+
+class OnAdmitted(Protocol):
+    def __call__(self) -> None: ...
+
+
+class RowStream:
+    """``admitted`` is called once the rows have passed the gate."""
+
+    def __init__(self, run: Run, flow: Flow, group: str, instance: str, keys: list[str], admitted: OnAdmitted) -> None:
+        self.run = run
+        self.flow = flow
+        self.rt = run.rt
+        self.group = group
+        self.instance = instance
+        self.keys = keys
+        self.admitted = admitted
+        self.waiting: dict[str, None] = {}  # sent, and neither done, refused nor failed
+        self.resends: list[Task] = []
+
+    async def serve(self) -> None:
+        """Returns when the stream and its re-sends are over. Raises PromptFailed, of its own rows or of a re-sent one."""
+        stream = await self._send()
+        if stream is None:
+            return
+        self.admitted()
+        outcome = "cancelled"
+        try:
+            outcome = await self._take_items(stream)
+            if outcome == "broken":
+                await cancel_all(self.rt, self.resends)
+            else:
+                await join_all(self.rt, self.resends)
+            await self._abandon_lost()
+        finally:
+            if outcome == "cancelled":
+                stream.cancel()
+            await cancel_all(self.rt, self.resends)
+            self.rt.record(StreamEnded(group=self.group, instance=self.instance, outcome=outcome, missing=len(self.waiting)))
+
+    async def _send(self) -> Stream | None:
+        """Mark and submit in one section of the gate, so that a closed gate means: dispatched is what may be in Gym."""
+        run = self.run
+        async with run.gate.mutation("dispatch"):
+            async with run.barrier.mutation("recovery_retries"):
+                keys = [key for key in self.keys if self._may_send(key)]  # both waits were windows
+                if not keys:
+                    return None
+                rows = tuple(self._row(key) for key in keys)
+            stream = self.rt.stream(self.instance, self._request(rows))
+            self.rt.record(RowsSubmitted(group=self.group, instance=self.instance, keys=tuple(keys)))
+        self.waiting = dict.fromkeys(keys)
+        return stream
+
+    def _may_send(self, key: str) -> bool:
+        """It is still the current attempt of its sibling and has not been sent."""
+        found = self.run.ledger.find(key)
+        return found is not None and found[1].current.status is AttemptStatus.RESERVED
+
+    def _row(self, key: str) -> Row:
+        attempt = self.run.ledger.dispatch(key, self.instance)
+        _, sibling = self.run.ledger.must_find(key)
+        return Row(
+            sample=self.run.ledger.groups[self.group].sample(sibling.generation_index),
+            generation=sibling.generation_index,
+            rollout_id=attempt.rollout_id,
+            attempt=attempt.gym_attempt,
+            continued=attempt.restored_from is not None,
+        )
+
+    def _request(self, rows: tuple[Row, ...]) -> RunRows:
+        group = self.run.ledger.groups[self.group]
+        return RunRows(
+            group=self.group,
+            ordinal=group.ordinal,
+            group_attempt=group.group_attempt,
+            task=self.run.task_of(group.ordinal),
+            rows=rows,
+        )
+
+    async def _take_items(self, stream: Stream) -> str:
+        """Take items until the stream is over: ``clean`` or ``broken``. A re-send that is over is joined at once."""
+        while True:
+            item = stream.next()
+            over = await self.rt.first_of(item, *[task.join() for task in self.resends])
+            assert over is not None, "no time-out was asked for"
+            if over > 0:
+                await self.resends.pop(over - 1).join()  # raises what failed it
+                continue
+            try:
+                taken = await item
+            except (Lost, PeerFailed):
+                return "broken"
+            if taken is END:
+                return "clean"
+            self.waiting.pop(taken.key, None)
+            await self._take(taken)
+
+    async def _take(self, item: RowCompleted | RowRefused | RowFailed) -> None:
+        match item:
+            case RowCompleted():
+                self.rt.record(CompletionArrived(key=item.key))
+                await self._seal(item)
+            case RowRefused(key=key, reason=reason):
+                self.rt.record(RefusalArrived(key=key, reason=reason))
+                if decide_refusal(reason) is Cause.PARKED:
+                    await self._refused(key)
+                    self.resends.append(self.rt.spawn(self._resend(key), f"resend-{key}"))
+                else:
+                    await self._failed(key, decide_refusal(reason), reason)
+            case RowFailed(key=key, transport=transport, message=message):
+                cause = Cause.INFRA if transport else Cause.DATA
+                self.rt.record(FailureArrived(key=key, cause=cause.value))
+                await self._failed(key, cause, message)
+
+    async def _seal(self, item: RowCompleted) -> None:
+        async with self.run.barrier.mutation("sibling_seals"):
+            found = self.run.ledger.find(item.key)
+            if found is None:
+                return  # a late reply of an attempt that was replaced or dropped
+            receipt = receipt_of(found[1].current.rollout_id, item.key, item.calls)
+            self.run.ledger.seal(item.key, receipt, item.reward)
+
+    async def _refused(self, key: str) -> None:
+        async with self.run.barrier.mutation("recovery_retries"):
+            if self.run.ledger.find(key) is not None:
+                self.run.ledger.refuse(key)
+
+    async def _failed(self, key: str, cause: Cause, message: str) -> None:
+        """Gym itself said that this row is over: abandon it now, or a checkpoint would wait for a reply that came already.
+
+        A continuation is queued for retire all the same: its restore left a mark that only a forget removes.
+        Raises PromptFailed for a data failure; a transport failure is replaced when the round is over.
+        """
+        async with self.run.barrier.mutation("recovery_retries"):
+            found = self.run.ledger.find(key)
+            if found is not None and decide_replace(found[1].current):
+                held = found[1].current.restored_from is not None
+                self.run.ledger.abandon(key, "row-failed", held_by_gym=held)
+        if cause is Cause.DATA:
+            raise PromptFailed(f"{key}: {message}")
+
+    async def _abandon_lost(self) -> None:
+        """Rows of an ended stream that nobody answered: Gym may still run them, so each is queued for retire."""
+        if not self.waiting:
+            return
+        async with self.run.barrier.mutation("recovery_retries"):
+            for key in self.waiting:
+                found = self.run.ledger.find(key)
+                if found is not None and decide_replace(found[1].current):
+                    self.run.ledger.abandon(key, "lost-row")
+
+    async def _resend(self, key: str) -> None:
+        """One refused row again, under the same identity, once the gate is open; backs off while Gym stays closed."""
+        refusals = self.flow.count_refusal(key)
+        if refusals > 1:
+            await self.rt.sleep(backoff_s(self.run.job.rollout_failure, refusals - 1))
+        await RowStream(self.run, self.flow, self.group, self.instance, [key], self.admitted).serve()

@@ -1,0 +1,50 @@
+"""What a user typed, as text that can be typed again: the last line of a failure, and how a saved run was made."""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+
+from rollproof.tokens import DEFAULT_SCHEDULE, LENGTH_MAX, OUTCOMES, Token, plan_text
+from scenarios.files import library
+
+TOKEN_FILE = "plan.token"  # in a saved run's folder, where the token is too long to be typed
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """The scenario and the options that lay something over it."""
+
+    scenario: str
+    level: str | None = None
+    tasks: str | None = None
+    config: str | None = None
+    config_strict: bool = False
+    faults: str | None = None
+
+    def overlays(self, level: bool = True) -> str:
+        names = ("level", "tasks", "config", "faults") if level else ("tasks", "config", "faults")
+        parts = [f" --{name} {shlex.quote(value)}" for name in names if (value := getattr(self, name))]
+        return "".join(parts) + (" --config-strict" if self.config_strict else "")
+
+    def replay(self, token: Token) -> str:
+        """Replay ``token`` under the same overlays; the level is in the token, the scenario too if the library has it.
+
+        A token that is too long to be typed is run by its plan, which may have any length.
+        """
+        if len(str(token)) > LENGTH_MAX:
+            if token.schedule == DEFAULT_SCHEDULE:
+                return f"{self.run(token.seed)} --crash {plan_text(token.plan)}"
+            return f"rollproof replay {TOKEN_FILE}{self._scenario()}{self.overlays(level=False)}"
+        return f"rollproof replay {token}{self._scenario()}{self.overlays(level=False)}"
+
+    def run(self, seed: int) -> str:
+        return f"rollproof run {shlex.quote(self.scenario)} --seed {seed}{self.overlays()}"
+
+    def sweep(self, seeds: range, points: int | None, outcomes: tuple[str, ...]) -> str:
+        drawn = "" if points is None else f" --points {points}"
+        disk = "" if outcomes == OUTCOMES else f" --disk {outcomes[0]}"
+        return f"rollproof sweep {shlex.quote(self.scenario)} --seeds {seeds.start}:{seeds.stop}{self.overlays()}{drawn}{disk}"
+
+    def _scenario(self) -> str:
+        return "" if self.scenario in library() else f" --scenario {shlex.quote(self.scenario)}"
