@@ -147,11 +147,12 @@ class AttemptDispatched(Event, frozen=True):
 
 
 class RowsSubmitted(Event, frozen=True):
-    """The stream request that carries these rows was handed to the network."""
+    """The stream request that carries these rows was handed to the network; ``group_attempt`` is what Gym is told."""
 
     group: str
     instance: str
     keys: tuple[str, ...]
+    group_attempt: int = -1  # -1: not said
 
 
 class RefusalArrived(Event, frozen=True):
@@ -182,6 +183,13 @@ class CompletionArrived(Event, frozen=True):
     """A finished row reached the controller (not yet sealed)."""
 
     key: str
+
+
+class StreamOver(Event, frozen=True):
+    """The network told the reader of a row stream that nothing more will come. ``how``: end | lost."""
+
+    instance: str
+    how: str
 
 
 class StreamEnded(Event, frozen=True):
@@ -379,6 +387,7 @@ class TrainedRow(msgspec.Struct, frozen=True, gc=False):
     tools: str  # digest of the tool replies in the row
     reward: float
     valid: bool
+    calls: tuple[tuple[str, str, str], ...] = ()  # of each model call: staging key, digest of its carry, of what it generated
 
 
 class OptimizerApplied(Event, frozen=True):
@@ -751,9 +760,11 @@ class EpisodeEnded(Event, frozen=True):
 
 
 class ReplySent(Event, frozen=True):
-    """A finished row was put on its stream."""
+    """A finished row was put on its stream: its reward, and how many model calls it names."""
 
     key: str
+    reward: float = 0.0
+    calls: int = -1  # -1: not said
 
 
 class RetireMarked(Event, frozen=True):
@@ -771,17 +782,19 @@ class MarkForgotten(Event, frozen=True):
 
 
 class CallBegun(Event, frozen=True):
-    """A model call entered a worker and was stamped with its weight version."""
+    """A model call entered a worker and was stamped with its weight version; ``carry`` digests the tokens it brought."""
 
     call: str
     version: int
+    carry: str = ""
 
 
 class TokensGenerated(Event, frozen=True):
-    """``count`` tokens so far."""
+    """engine: ``count`` tokens so far. ``content`` of the last one digests all tokens of the call, with their logprobs."""
 
     call: str
     count: int
+    content: str = ""
 
 
 class RowStagedIssued(Event, frozen=True):

@@ -14,8 +14,8 @@ from typing import Any
 from protocol import identity
 from protocol.checkpoint.restore import clean_up as job_clean_up
 from protocol.history import LifeStarted, ProcessStarted
-from protocol.job import Factory
 from protocol.judging import RunStatus
+from protocol.parts import Factory
 from protocol.runtime import Runtime
 from real.files import clear_removed
 from real.processes import Job, RealTask

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.data_plane.digests import generated_digest
 from protocol.history import TokensGenerated
 from protocol.runtime import Runtime
 
@@ -63,7 +64,7 @@ class FakeEngine:
         await rt.sleep(profile.token_s * middle + profile.jitter_s * jitter.random())
         rt.record(TokensGenerated(call, middle))
         await rt.sleep(profile.token_s * (count - middle) + profile.jitter_s * jitter.random())
-        rt.record(TokensGenerated(call, count))
+        rt.record(TokensGenerated(call, count, generated_digest(tokens, logprobs)))
         return tokens, logprobs
 
     def answer(self, ordinal: int, generation: int, turn: int, version: int) -> tuple[tuple[int, ...], tuple[float, ...]]:

@@ -147,7 +147,7 @@ def effects(before: Tables, after: Tables) -> Counter[tuple[str, ...]]:
 
 
 class FakeWorkplace:
-    """Implements ``protocol.job.Environment``."""
+    """Implements ``protocol.parts.Environment``."""
 
     def __init__(self, rt: Runtime, profile: WorkplaceProfile | Mapping[str, Any] | None = None) -> None:
         self.rt = rt

@@ -20,9 +20,10 @@ import msgspec
 from protocol import identity
 from protocol.config import Job
 from protocol.history import Event, FaultInjected, LifeStarted, ProcessStarted, Record, record_bytes
-from protocol.job import Factory, Parts, processes
+from protocol.job import processes
 from protocol.judging import Panel, RunStatus
 from protocol.messages import DiscardGroup
+from protocol.parts import Factory, Parts
 from protocol.runtime import Runtime
 from sim.disk import Disk
 from sim.faults import FaultBoard

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from protocol.config import Job
 from protocol.history import Event, Record
 from protocol.identity import CONTROLLER
-from protocol.job import Factory
+from protocol.parts import Factory
 from protocol.runtime import Runtime
 from sim.disk import ALL, Disk
 from sim.world import World

@@ -27,6 +27,7 @@ from protocol.history import (
     SnapshotStarted,
     SnapshotStarved,
     TrainerCheckpointDurable,
+    TrainerSaveAsked,
 )
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
@@ -46,7 +47,7 @@ class EveryAnchorGetsItsSnapshot(Judge):
     invariant = "I25"
     needs = (SnapshotStarted,)
     sees = (CommitFlagSet, Restored, RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished, SnapshotSkipped, SnapshotStarved,
-            TrainerCheckpointDurable, *LEDGER)  # fmt: skip
+            TrainerCheckpointDurable, TrainerSaveAsked, *LEDGER)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -55,6 +56,7 @@ class EveryAnchorGetsItsSnapshot(Judge):
         self.started = False  # the pumps run
         self.tried_s = 0.0  # when the last attempt was over (or skipped)
         self.open = False
+        self.asked = self.durable = 0  # newest trainer saves: while one is on its way an attempt waits for it
         self.anchor = ""  # newest durable trainer checkpoint of this life
         self.due_s = -1.0  # since when it waits for its first snapshot, -1: it does not
         self.owed = False  # it has not had a snapshot started
@@ -75,7 +77,7 @@ class EveryAnchorGetsItsSnapshot(Judge):
         return found
 
     def _late(self, now_s: float) -> Iterator[str]:
-        if not self.started or self.open:
+        if not self.started or self.open or self.asked > self.durable:
             return
         if self.due_s >= 0 and now_s > max(self.due_s, self.tried_s) + self.interval_s + SLACK_S:
             yield f"{self.anchor} is durable since {self.due_s:.3f} s and no snapshot of it was tried by {now_s:.3f} s"
@@ -88,7 +90,10 @@ class EveryAnchorGetsItsSnapshot(Judge):
         if isinstance(event, Restored):
             self.started, self.tried_s = True, now_s
         elif isinstance(event, TrainerCheckpointDurable):
-            self.anchor, self.due_s, self.owed = f"step_{event.step}", now_s, True
+            self.anchor, self.due_s, self.owed, self.durable = f"step_{event.step}", now_s, True, event.step
+            self.tried_s = now_s
+        elif isinstance(event, TrainerSaveAsked):
+            self.asked = event.step
         elif isinstance(event, (CommitFlagSet, RunEnded)):
             self.due_s = -1.0  # a later step commits, or the run is over
         elif isinstance(event, SnapshotStarted):

@@ -17,7 +17,7 @@ from typing import Protocol
 from protocol.controller.budgets import backoff_s
 from protocol.controller.flow import Flow
 from protocol.errors import Cause, Lost, PeerFailed, ProtocolError
-from protocol.history import CompletionArrived, FailureArrived, RefusalArrived, RowsSubmitted, StreamEnded
+from protocol.history import CompletionArrived, FailureArrived, RefusalArrived, RowsSubmitted, StreamEnded, StreamOver
 from protocol.ledger.receipts import receipt_of
 from protocol.ledger.records import Attempt, AttemptStatus
 from protocol.messages import PARKED, Row, RowCompleted, RowFailed, RowRefused, RunRows
@@ -110,8 +110,9 @@ class RowStream:
                 if not keys:
                     return None
                 rows = tuple(self._row(key) for key in keys)
-            stream = self.rt.stream(self.instance, self._request(rows))
-            self.rt.record(RowsSubmitted(group=self.group, instance=self.instance, keys=tuple(keys)))
+            request = self._request(rows)
+            stream = self.rt.stream(self.instance, request)
+            self.rt.record(RowsSubmitted(self.group, self.instance, tuple(keys), request.group_attempt))
         self.waiting = dict.fromkeys(keys)
         return stream
 
@@ -153,8 +154,10 @@ class RowStream:
             try:
                 taken = await item
             except (Lost, PeerFailed):
+                self.rt.record(StreamOver(instance=self.instance, how="lost"))
                 return "broken"
             if taken is END:
+                self.rt.record(StreamOver(instance=self.instance, how="end"))
                 return "clean"
             self.waiting.pop(taken.key, None)
             await self._take(taken)

@@ -103,6 +103,16 @@ def content_digest(tokens: Sequence[int], mask: Sequence[int], logprobs: Sequenc
     return hashlib.blake2b(b"content\x01" + _columns(tokens, mask, logprobs), digest_size=16).hexdigest()
 
 
+def carry_digest(tokens: Sequence[int]) -> str:
+    """``content_digest`` of carried tokens: mask 0, logprob 0."""
+    return content_digest(tokens, (0,) * len(tokens), (0.0,) * len(tokens))
+
+
+def generated_digest(tokens: Sequence[int], logprobs: Sequence[float]) -> str:
+    """``content_digest`` of generated tokens: mask 1, logprobs as 32-bit floats."""
+    return content_digest(tokens, (1,) * len(tokens), as_float32s(logprobs))
+
+
 def as_float32s(values: Sequence[float]) -> tuple[float, ...]:
     """Each value's nearest 32-bit float: what a row may hold."""
     layout = f">{len(values)}f"

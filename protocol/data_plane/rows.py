@@ -93,4 +93,27 @@ def trained_row(row: CanonicalRow) -> TrainedRow:
         tools=row.tools,
         reward=row.reward,
         valid=row.sample_mask == 1,
+        calls=calls_of(row),
     )
+
+
+def calls_of(row: CanonicalRow) -> tuple[tuple[str, str, str], ...]:
+    """(staging key, digest of the carry, digest of what was generated) of each model call, root first.
+
+    A call's carry is what is masked before its generated tokens. What no call accounts for stands last, without a key.
+    """
+    calls: list[tuple[str, str, str]] = []
+    end = 0
+    for key, (_, generated) in zip(row.keys, row.spans, strict=False):
+        start = end
+        while end < len(row.mask) and not row.mask[end]:
+            end += 1
+        calls.append((key, _part(row, start, end), _part(row, end, end + generated)))
+        end += generated
+    if end < len(row.tokens) and calls:
+        calls.append(("", "", _part(row, end, len(row.tokens))))
+    return tuple(calls)
+
+
+def _part(row: CanonicalRow, start: int, end: int) -> str:
+    return content_digest(row.tokens[start:end], row.mask[start:end], row.logprobs[start:end])

@@ -16,8 +16,8 @@ from protocol.gym.records import Journaled, SessionRecord, journal_folder, read_
 from protocol.gym.sessions import Session, Sessions
 from protocol.history import EpisodeRefused
 from protocol.identity import GymCheckpointEpisode
-from protocol.job import Environment
 from protocol.messages import PARKED, Row, RowFailed, RowRefused, RunRows
+from protocol.parts import Environment
 from protocol.runtime import Outlet, Runtime, Signal
 
 ARRIVAL_S = (0.001, 0.019)  # shortest way of a row to the environment server, and what chance adds at most

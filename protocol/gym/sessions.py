@@ -17,8 +17,8 @@ from protocol.gym import records
 from protocol.gym.records import SessionRecord, state_digest
 from protocol.history import EpisodeAdmitted, EpisodeEnded, EpisodeParked, ReplySent, TurnCompleted
 from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key, worker_name
-from protocol.job import Environment
 from protocol.messages import Generate, Generated, RowCompleted, RowFailed
+from protocol.parts import Environment
 from protocol.runtime import Outlet, Runtime, Task
 
 VERIFY_S = (0.005, 0.020)  # shortest verification of an episode, and what chance adds at most
@@ -113,7 +113,7 @@ class Sessions:
                 if outlet is not None:
                     outlet.send(completed)
                     self.replied.append(session.key)
-                    self.rt.record(ReplySent(session.key))
+                    self.rt.record(ReplySent(session.key, completed.reward, len(completed.calls)))
         finally:
             self.end(session)
             if session.journaled:

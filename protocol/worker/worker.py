@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from protocol.config import Job
-from protocol.data_plane.digests import StagedRow, encode_row
+from protocol.data_plane.digests import StagedRow, carry_digest, encode_row
 from protocol.errors import ProtocolError
 from protocol.history import CallBegun, CallEnded, RowStagedDone, RowStagedIssued
 from protocol.identity import DATA_PLANE
-from protocol.job import Engine
 from protocol.messages import STAGING, Coordinate, Generate, Generated, PutSamples, SetWeightVersion
+from protocol.parts import Engine
 from protocol.runtime import Runtime
 from protocol.worker.capture import coordinate_of, delta_row, lost_coordinate
 
@@ -29,7 +29,7 @@ class GenerationWorker:
     async def generate(self, request: Generate) -> Generated:
         # Stamped at the beginning: a sync during the call does not change what the call counts as.
         version = self.version
-        self.rt.record(CallBegun(request.call, version))
+        self.rt.record(CallBegun(request.call, version, carry_digest(request.carry)))
         tokens, logprobs = await self.engine.generate(
             request.call,
             request.ordinal,

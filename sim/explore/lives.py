@@ -14,8 +14,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from protocol.history import Event, ProcessStarted, Record, RunFailed, record_bytes
-from protocol.job import Factory
 from protocol.judging import Contract, Durable, Judge, Panel, RunStatus
+from protocol.parts import Factory
 from protocol.runtime import Runtime
 from scenarios.model import Scenario
 from sim.disk import Disk

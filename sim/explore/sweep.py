@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from protocol.job import Factory
 from protocol.judging import Verdict
+from protocol.parts import Factory
 from scenarios.model import Scenario
 from sim.explore.explorer import Explorer, Progress
 from sim.explore.lives import CleanUp, Judges, Setting

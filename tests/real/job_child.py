@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from protocol.job import Parts, processes
+from protocol.job import processes
+from protocol.parts import Parts
 from real.recorder import Trigger
 from real.world import run_one_life
 from scenarios.files import load
