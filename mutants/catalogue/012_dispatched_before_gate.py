@@ -17,8 +17,9 @@ async with run.gate.mutation("dispatch"):
         if not keys:
             return None
         rows = tuple(self._row(key) for key in keys)
-    stream = self.rt.stream(self.instance, self._request(rows))
-    self.rt.record(RowsSubmitted(group=self.group, instance=self.instance, keys=tuple(keys)))
+    request = self._request(rows)
+    stream = self.rt.stream(self.instance, request)
+    self.rt.record(RowsSubmitted(self.group, self.instance, tuple(keys), request.group_attempt))
 """,
             put="""
 async with run.barrier.mutation("recovery_retries"):
@@ -27,8 +28,9 @@ async with run.barrier.mutation("recovery_retries"):
         return None
     rows = tuple(self._row(key) for key in keys)
 async with run.gate.mutation("dispatch"):
-    stream = self.rt.stream(self.instance, self._request(rows))
-    self.rt.record(RowsSubmitted(group=self.group, instance=self.instance, keys=tuple(keys)))
+    request = self._request(rows)
+    stream = self.rt.stream(self.instance, request)
+    self.rt.record(RowsSubmitted(self.group, self.instance, tuple(keys), request.group_attempt))
 """,
         ),
     ),

@@ -1,0 +1,170 @@
+"""I43: between an engine and the trainer nothing may be lost, doubled, moved or changed."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from invariants.ledger.attempts import current_attempts, groups_of, is_another_point, key_in, restore_point, rollout_of
+from protocol.history import (
+    AttemptSealed,
+    CallBegun,
+    CallEnded,
+    FaultInjected,
+    OptimizerApplied,
+    Record,
+    ReplySent,
+    RestoreChosen,
+    TokensGenerated,
+    TrainedRow,
+)
+from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
+
+CANONICAL, STAGING = "rollout_data", "rollout_staging"
+LOSING = ("lose_rows", "partial_put")  # faults that take rows of the data plane: their samples are masked by right
+
+
+def content_digest(tokens: list[int], mask: list[int], logprobs: list[float]) -> str:
+    """As the history digests columns of tokens: each behind its length, logprobs as 32-bit floats."""
+    count = len(tokens)
+    columns = struct.pack(f">3I{count}I{len(mask)}f{len(logprobs)}f", count, len(mask), len(logprobs), *tokens, *mask, *logprobs)
+    return hashlib.blake2b(b"content\x01" + columns, digest_size=16).hexdigest()
+
+
+def _staged(data: bytes) -> tuple[int, str, str]:
+    """(weight version, digest of the carry, digest of what was generated) of a staged row on disk."""
+    row = msgspec.msgpack.decode(data)
+    tokens, mask, logprobs = row["tokens"], row["mask"], row["logprobs"]
+    carry = len(tokens) - sum(mask)
+    parts = [content_digest(tokens[a:b], mask[a:b], logprobs[a:b]) for a, b in ((0, carry), (carry, len(tokens)))]
+    return row["weight_version"], parts[0], parts[1]
+
+
+def _canonical(data: bytes) -> tuple[str, tuple[tuple[int, int], ...], float]:
+    """(content, spans, reward) of a canonical row on disk."""
+    row = msgspec.msgpack.decode(data)
+    spans = tuple((version, generated) for version, generated in row["spans"])
+    return content_digest(row["tokens"], row["mask"], row["logprobs"]), spans, row["reward"]
+
+
+class TrainedIsWhatWasGenerated(Judge):
+    """A trained row holds the model calls of its sibling's sealed execution, each once and in order, with the tokens, masks,
+    logprobs and weight version it was generated with, and that execution's reward; it is masked only if a call was not captured.
+
+    Witnesses are the engine and Gym. Of what an earlier life made, the restored rows are.
+    """
+
+    invariant = "I43"
+    needs = (OptimizerApplied,)
+    sees = (AttemptSealed, CallBegun, CallEnded, FaultInjected, ReplySent, RestoreChosen, TokensGenerated)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.sealed: dict[str, str] = {}  # sample -> key
+        self.replied: dict[str, tuple[float, int]] = {}  # key -> reward, model calls
+        self.begun: dict[str, tuple[int, str]] = {}  # call -> weight version, digest of its carry
+        self.generated: dict[str, str] = {}  # call -> digest
+        self.captured: dict[str, dict[str, bool]] = {}  # rollout -> model call id -> its row was staged
+        self.rows: dict[str, tuple[str, tuple[tuple[int, int], ...], float]] = {}  # sample -> restored canonical row
+        self.point = RestorePoint("", 0, 0, "")
+        self.rows_may_be_lost = False
+
+    def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
+        self.point = restore_point(durable, self.terms)
+        source = self.point.source
+        if not source:
+            return ()
+        for call, data in (durable.rows(source, STAGING) or {}).items():
+            version, carry, generated = durable.remembered(("staged", data), lambda data=data: _staged(data))
+            self.begun[call] = (version, carry)
+            self.generated[call] = generated
+            self._captured(call, True)
+        if self.terms.job.replay_is_restored:
+            for sample, data in (durable.rows(source, CANONICAL) or {}).items():
+                self.rows[sample] = durable.remembered(("canonical", data), lambda data=data: _canonical(data))
+        for group in groups_of(durable.ledger(source)):
+            for sample, attempt in current_attempts(group):
+                if attempt["receipt"] is not None:
+                    key = self.sealed[sample] = key_in(attempt)
+                    self.replied[key] = (attempt["reward"], len(attempt["receipt"]["calls"]))
+        return ()
+
+    def _captured(self, call: str, staged: bool) -> None:
+        key, _, name = call.rpartition("/")
+        self.captured.setdefault(rollout_of(key), {})[name] = staged
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        event = record.event
+        kind = type(event)
+        if kind is TokensGenerated:
+            if event.content:  # type: ignore[attr-defined]
+                self.generated[event.call] = event.content  # type: ignore[attr-defined]
+        elif kind is CallBegun:
+            self.begun[event.call] = (event.version, event.carry)  # type: ignore[attr-defined]
+        elif kind is CallEnded:
+            self._captured(event.call, event.outcome == "answered")  # type: ignore[attr-defined]
+        elif type(event) is ReplySent:
+            self.replied[event.key] = (event.reward, event.calls)
+        elif type(event) is AttemptSealed:
+            self.sealed[event.sample] = event.key
+            self.rows.pop(event.sample, None)
+        elif type(event) is OptimizerApplied:
+            return [
+                self.broken(f"Row {row.sample} of step {event.step} {text}.", record)
+                for row in event.rows
+                for text in self._differences(row)
+            ]
+        elif type(event) is FaultInjected:
+            self.rows_may_be_lost = self.rows_may_be_lost or event.fault in LOSING
+        elif type(event) is RestoreChosen and is_another_point(event, self.point):
+            for known in (self.sealed, self.replied, self.begun, self.generated, self.captured, self.rows):
+                known.clear()
+        return ()
+
+    def _differences(self, row: TrainedRow) -> list[str]:
+        restored = self.rows.get(row.sample)
+        if restored is not None:
+            if restored != (row.content, row.spans, row.reward):
+                return [f"is not the restored one (reward {row.reward} for {restored[2]}, spans {row.spans} for {restored[1]})"]
+            return []
+        key = self.sealed.get(row.sample)
+        if key is None:
+            return []
+        reward, count = self.replied.get(key, (row.reward, -1))
+        if not row.valid:
+            return self._why_masked(key, count)
+        wrong = []
+        if row.reward != reward:
+            wrong.append(f"has reward {row.reward}, {key} was rewarded {reward}")
+        if row.calls and count >= 0 and len(row.calls) != count:
+            wrong.append(f"holds {len(row.calls)} model calls, {key} made {count}")
+        for index, (call, carry, generated) in enumerate(row.calls):
+            wrong += self._wrong_call(key, index, call, carry, generated, row.spans[index : index + 1])
+        return wrong
+
+    def _why_masked(self, key: str, count: int) -> list[str]:
+        calls = self.captured.get(rollout_of(key), {})
+        whole = count > 0 and all(calls.get(f"c{turn}", False) for turn in range(count))
+        if whole and not self.rows_may_be_lost:
+            return [f"is masked, though all {count} model calls of {key} were captured"]
+        return []
+
+    def _wrong_call(
+        self, key: str, index: int, call: str, carry: str, generated: str, span: tuple[tuple[int, int], ...]
+    ) -> list[str]:
+        execution, _, name = call.rpartition("/")
+        if rollout_of(execution) != rollout_of(key) or name != f"c{index}":
+            return [f"holds {call or 'tokens of no call'} in place of model call {index} of {key}"]
+        wrong = []
+        version, brought = self.begun.get(call, (-1, ""))
+        if brought and carry != brought:
+            wrong.append(f"does not hold the tokens that {call} was given")
+        if generated != self.generated.get(call, generated):
+            wrong.append(f"does not hold the tokens, masks and logprobs that {call} generated")
+        if version >= 0 and (not span or span[0][0] != version):
+            wrong.append(f"counts {call} to weight version {span[0][0] if span else 'none'}, it began under {version}")
+        return wrong
