@@ -16,6 +16,7 @@ from invariants.durability.payload_is_durable_before_its_name import PayloadIsDu
 from invariants.durability.the_fingerprint_is_the_rollouts import TheFingerprintIsTheRollouts
 from invariants.durability.the_newest_restore_point_stays import TheNewestRestorePointStays
 from invariants.durability.the_newest_valid_state_is_restored import TheNewestValidStateIsRestored
+from invariants.gym.a_prepared_instance_stands_still import APreparedInstanceStandsStill
 from invariants.gym.admission_reopens import AdmissionReopens
 from invariants.gym.calls_end_in_time import CallsEndInTime
 from invariants.gym.continued_once import ContinuedOnce
@@ -26,17 +27,24 @@ from invariants.gym.nothing_is_restored_in_part import NothingIsRestoredInPart
 from invariants.gym.one_owner import OneOwner
 from invariants.gym.participants_are_there import ParticipantsAreThere
 from invariants.gym.restarts_are_not_saved import RestartsAreNotSaved
+from invariants.gym.saved_at_its_last_boundary import SavedAtItsLastBoundary
+from invariants.ledger.a_lost_cohort_is_a_new_group_attempt import ALostCohortIsANewGroupAttempt
 from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
 from invariants.ledger.dropped_is_retired import DroppedIsRetired
 from invariants.ledger.every_prompt_once import EveryPromptOnce
 from invariants.ledger.forgotten_was_retired import ForgottenWasRetired
 from invariants.ledger.groups_are_whole import GroupsAreWhole
+from invariants.ledger.marks_are_forgotten import MarksAreForgotten
 from invariants.ledger.new_identity_costs_one import NewIdentityCostsOne
+from invariants.ledger.no_stream_outlives_its_rollout import NoStreamOutlivesItsRollout
 from invariants.ledger.one_live_execution import OneLiveExecution
 from invariants.ledger.one_open_step import OneOpenStep
 from invariants.ledger.one_sealed_attempt import OneSealedAttempt
 from invariants.ledger.refusal_costs_nothing import RefusalCostsNothing
+from invariants.ledger.refused_rows_are_sent_again import RefusedRowsAreSentAgain
+from invariants.ledger.rows_share_no_fate import RowsShareNoFate
 from invariants.ledger.seal_is_current import SealIsCurrent
+from invariants.ledger.trained_is_what_was_generated import TrainedIsWhatWasGenerated
 from invariants.ledger.training import TrainsAsTheReference
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
@@ -51,6 +59,7 @@ JUDGES: tuple[type[Judge], ...] = (
     NewIdentityCostsOne,  # I6
     DroppedIsRetired,  # I7
     ForgottenWasRetired,  # I8
+    MarksAreForgotten,  # I9
     EveryPromptOnce,  # I10
     GroupsAreWhole,  # I11
     OneOpenStep,  # I12
@@ -74,11 +83,18 @@ JUDGES: tuple[type[Judge], ...] = (
     AdmissionReopens,  # I31
     ErrorsHaveTheirCause,  # I32
     FailedSnapshotsAreBounded,  # I33
+    RowsShareNoFate,  # I35
+    RefusedRowsAreSentAgain,  # I36
+    NoStreamOutlivesItsRollout,  # I37
+    ALostCohortIsANewGroupAttempt,  # I38
     NothingIsRestoredInPart,  # I39
     ParticipantsAreThere,  # I40
     ContinuedOnce,  # I41
+    TrainedIsWhatWasGenerated,  # I43
     TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
     EveryRunProgressesOrEndsTyped,  # I67
     TrainsAsTheReference,  # PARITY-1
+    APreparedInstanceStandsStill,  # PHASE-1
+    SavedAtItsLastBoundary,  # TURN-1
 )

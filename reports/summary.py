@@ -57,7 +57,8 @@ def print_sweep(console: Console, report: Mapping[str, Any], evidence: Sequence[
     for name, value in sweep_figures(report):
         console.print(Text.assemble((f"{name:20s}", "dim"), value), soft_wrap=True)
     console.print(
-        Text(f"{'judge':10s} {'verdict':8s}" + "".join(f"{title:>12s}" for title in ("held", "broken", "not reached")), "dim")
+        Text(f"{'judge':10s} {'verdict':8s}" + "".join(f"{title:>12s}" for title in ("held", "broken", "not reached")), "dim"),
+        soft_wrap=True,
     )
     for row in report["judges"]:
         counts = "".join(f"{row[name]:12,}" for name in ("held", "broken", "not_reached"))

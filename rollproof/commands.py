@@ -17,7 +17,7 @@ from rollproof.command import Command
 from rollproof.doctor import examine
 from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
-from rollproof.options import later, outcomes_of, plan_of_option, points_of, seeds_of
+from rollproof.options import later, outcomes_of, plan_fits, plan_of_option, points_of, seeds_of
 from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
 from rollproof.saving import SavedRun, SavedSweep
 from rollproof.showing import emit, guarantees, page_of, progress_bar, run_report, show_run, show_sweep, show_timeline, warn
@@ -63,7 +63,7 @@ def sweep_command(
     config: ConfigOption = None,
     config_strict: StrictOption = False,
     faults: FaultsOption = None,
-    disk: Annotated[str, typer.Option("--disk", help="none, all, or both when left out.")] = "",
+    disk: Annotated[str | None, typer.Option("--disk", help="none, all, or both when left out.")] = None,
     world: WorldOption = "sim",
     out: OutOption = None,
     json: JsonOption = False,
@@ -87,6 +87,7 @@ def sweep_command(
     _only_simulated(world)
     wanted = seeds_of(seed, seeds)
     count, outcomes = points_of(points), outcomes_of(disk)
+    _spare_inputs(junit, scenario, tasks, config, faults)
     loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
         warn(loaded)
@@ -121,12 +122,14 @@ def run_command(
     _only_simulated(world)
     if seed is not None:
         seeds_of(seed, None)
+    _spare_inputs(junit, scenario, tasks, config, faults)
     plan, token = plan_of_option(crash, seed, level)
     if token is not None:
         seed, level = token.seed, token.level
     loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
     if token is not None and token.scenario_digest != loaded.scenario.digest:
         raise InputError(_other_scenario(token.scenario_digest, loaded))
+    plan_fits(plan, loaded)
     _finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=token.schedule if token else "0", extra={})
 
 
@@ -148,6 +151,7 @@ def replay_command(
     loaded, command = _load(scenario or parsed.scenario, parsed.level, tasks, config, config_strict, faults)
     if parsed.scenario_digest != loaded.scenario.digest:
         raise InputError(_other_scenario(parsed.scenario_digest, loaded))
+    plan_fits(parsed.plan, loaded)
     stderr = Console(stderr=True)
     for line in parsed.words():
         stderr.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -273,6 +277,11 @@ for _name in ("mutants", "parity", "bench", "shrink", "models", "calibrate"):
 def _load(
     scenario: str, level: str | None, tasks: str | None, config: str | None, strict: bool, faults: str | None
 ) -> tuple[Loaded, Command]:
+    for option, value in (("--tasks", tasks), ("--config", config), ("--faults", faults)):
+        if value == "":
+            raise InputError(f"{option} is empty: name a file, or leave it out")
+    if strict and config is None:
+        raise InputError("--config-strict is given without --config: name the config file, or leave it out")
     loaded = load(scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
     known = {judge.invariant for judge in JUDGES}
     unknown = [name for name in loaded.scenario.expect.judges or () if name not in known]
@@ -283,6 +292,12 @@ def _load(
         raise InputError.of(scenario, wrong)
     command = Command(scenario=scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
     return loaded, command
+
+
+def _spare_inputs(junit: str | None, *inputs: str | None) -> None:
+    """``--junit`` replaces a file that is there already, but never one that this command reads."""
+    if junit is not None and any(name is not None and Path(name).absolute() == Path(junit).absolute() for name in inputs):
+        raise InputError(f"--junit {junit}: is one of the inputs: name another file")
 
 
 def _finish_run(

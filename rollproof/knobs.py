@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ def knob_faults(scenario: Scenario) -> list[str]:
     """Unknown or ill-typed knobs of ``[profile]``, and participants that no Gym instance has."""
     kinds: dict[str, Any] = {field.name: field.type for profile in FLAT for field in msgspec.structs.fields(profile)}
     wrong = _wrong(scenario.profile, {**kinds, "trainer": TrainerProfile, "data_plane": DataPlaneProfile}, "profile")
+    if not wrong:
+        wrong += _crossed(scenario.profile)
     for fault in scenario.faults:
         name = fault.arguments.get("drop_participant")
         if name is not None and name not in PARTICIPANTS:
@@ -36,8 +39,29 @@ def _wrong(values: dict[str, Any], kinds: dict[str, Any], where: str) -> list[st
         if name not in kinds:
             wrong.append(f"{where}.{name} is not a known key; known are {', '.join(sorted(kinds))}")
             continue
+        kind = kinds[name]
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
+            inner = {field.name: field.type for field in msgspec.structs.fields(kind)}
+            wrong += _wrong(value, inner, f"{where}.{name}")
+            continue
         try:
-            msgspec.convert(value, kinds[name])
+            msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             wrong.append(f"{where}.{name} is {value!r}: {str(error)[0].lower()}{str(error)[1:]}")
+            continue
+        numbers = value if isinstance(value, list) else [value]
+        if any(not isinstance(number, list) and not 0 <= number < math.inf for number in numbers):
+            wrong.append(f"{where}.{name} is {value!r}: it must be 0 or more")
+        elif name.endswith("_s") and isinstance(value, list) and value[0] > value[1]:
+            wrong.append(f"{where}.{name} is {value!r}: its first number must not be above its second")
     return wrong
+
+
+def _crossed(profile: dict[str, Any]) -> list[str]:
+    """``_min`` above ``_max``, with the defaults of what is not given."""
+    known = {field.name: field.default for kind in FLAT for field in msgspec.structs.fields(kind)} | profile
+    return [
+        f"profile.{low} is {known[low]} and profile.{high} is {known[high]}: the first must not be above the second"
+        for low, high in (("tokens_min", "tokens_max"), ("tool_min_s", "tool_max_s"))
+        if known[low] > known[high]
+    ]

@@ -6,8 +6,16 @@ import re
 
 from protocol.config import LEVELS
 from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token
+from scenarios.faults import process_names
+from scenarios.files import Loaded
 from scenarios.model import LATER_LEVELS, InputError
 from sim.explore.points import Plan
+
+NUMBER = "[0-9]{1,12}"  # as many digits as a token's seed may have
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def later(option: str, value: object) -> None:
@@ -24,10 +32,12 @@ def seeds_of(seed: int | None, seeds: str | None) -> range:
         number = seed or 0
         if number < 0:
             raise InputError(f"--seed is {number}: it must be 0 or more")
+        if not re.fullmatch(NUMBER, str(number)):
+            raise InputError(f"--seed has {len(str(number))} digits: it must have at most 12")
         return range(number, number + 1)
-    found = re.fullmatch(r"([0-9]+):([0-9]+)", seeds)
+    found = re.fullmatch(rf"({NUMBER}):({NUMBER})", seeds)
     if found is None:
-        raise InputError(f"--seeds is {seeds!r}: it must be A:B, two numbers, B not included")
+        raise InputError(f"--seeds is {_shown(seeds)}: it must be A:B, two numbers of at most 12 digits, B not included")
     first, last = int(found[1]), int(found[2])
     if last <= first:
         raise InputError(f"--seeds is {seeds!r}: it holds no seed; B is not included, so {first}:{first + 1} would be one")
@@ -38,14 +48,14 @@ def points_of(points: str) -> int | None:
     """``all`` is None."""
     if points == "all":
         return None
-    if not points.isascii() or not points.isdigit() or int(points) == 0:
-        raise InputError(f"--points is {points!r}: it must be all or a number above 0")
+    if not re.fullmatch(NUMBER, points) or int(points) == 0:
+        raise InputError(f"--points is {_shown(points)}: it must be all or a number above 0")
     return int(points)
 
 
-def outcomes_of(disk: str) -> tuple[str, ...]:
+def outcomes_of(disk: str | None) -> tuple[str, ...]:
     """``--disk``: one outcome, or both when it is left out."""
-    if not disk:
+    if disk is None:
         return OUTCOMES
     if disk == "every":
         later("--disk every", disk)
@@ -66,3 +76,11 @@ def plan_of_option(crash: str | None, seed: int | None, level: str | None) -> tu
     if level is not None and level in LEVELS and level not in LATER_LEVELS and level != token.level:
         raise InputError(f"--level is {level} and the crash token's level is {token.level}: leave --level out")
     return token.plan, token
+
+
+def plan_fits(plan: Plan, loaded: Loaded) -> None:
+    """Refuse a plan that names a process the job does not have: it could never fire."""
+    known = process_names(loaded.scenario.job)
+    for number, item in enumerate(plan, start=1):
+        if item.process not in known:
+            raise InputError(f"crash plan item {number}: there is no process {item.process!r}: this job has {', '.join(known)}")

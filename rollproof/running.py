@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,7 @@ from rollproof.judging import JudgedRun, judge_saved
 from rollproof.saving import Packed, SavedRun, life_files, pack_life, saved_life, versions, write_packed
 from rollproof.tokens import DEFAULT_SCHEDULE, LENGTH_MAX, Token, code_digest
 from scenarios.files import Loaded
-from sim.explore.lives import Budget, Life, Setting, run_life, run_plan
+from sim.explore.lives import Life, Setting, run_life, run_plan
 from sim.explore.points import Plan, PlanItem
 
 RUNS_MAX = 200  # violations shown of one run
@@ -74,7 +73,7 @@ def run_and_save(
     if plan and reference is None:
         reference = run_life(setting, 1, {}, {}, None)
     if reference is not None:
-        setting = replace(setting, budget=Budget.after(reference))  # as a sweep does: else a livelock would replay longer
+        setting = setting.after(reference)  # as a sweep does: else a livelock would replay longer
     lives = run_plan(setting, plan, reference.panel.summaries() if reference is not None else None)
     saved, packed = save(loaded, command, seed, plan, schedule, lives, reference)
     if folder is not None:

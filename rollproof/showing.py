@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,14 +62,16 @@ def show_run(report: dict[str, Any], evidence: list[Evidence], json: bool, junit
             junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
     if json:
         emit(report)
-    else:
+        return
+    with reader_may_leave():
         print_run(stdout(), report, evidence)
 
 
 def show_sweep(finished: FinishedSweep, json: bool) -> None:
     if json:
         emit(finished.report)
-    else:
+        return
+    with reader_may_leave():
         print_sweep(stdout(), finished.report, finished.evidence)
 
 
@@ -98,12 +102,39 @@ def warn(loaded: Loaded) -> None:
         Console(stderr=True).print(f"warning: {loaded.config.warning}", style="yellow", highlight=False, soft_wrap=True)
 
 
+class _Stdout(Console):
+    """rich ends the process with 1 when the reader goes away, and 1 means broken here."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
-    return Console(highlight=False)
+    return _Stdout(highlight=False)
 
 
 def emit(value: Any) -> None:
-    print(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    with reader_may_leave():
+        print(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """A reader that goes away (head, a closed pager) ends the printing; the exit code stays the verdict's."""
+    try:
+        yield
+        if sys.stdout is not None:  # None: the process was started without one
+            sys.stdout.flush()
+    except BrokenPipeError:
+        forget_stdout()
+
+
+def forget_stdout() -> None:
+    """What is still buffered must not fail again when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no stdout, or one that is no file
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 @contextlib.contextmanager

@@ -63,12 +63,13 @@ class BreakStream(Verb):
 class FailCall(Verb):
     """The next ``times`` calls of message ``operation`` to ``to`` fail.
 
-    ``how``: error (refused as UNAVAILABLE, the peer never sees it) or lost (the peer handles it, no answer comes).
+    ``how``: error (refused as UNAVAILABLE, the peer never sees it); or the peer handles it, and broken (the caller is told
+    that the answer is lost) or lost (no answer comes).
     """
 
     operation: str
     to: str
-    how: Literal["error", "lost"] = "error"
+    how: Literal["error", "broken", "lost"] = "error"
     times: int = Field(default=1, ge=1)
 
 
@@ -119,7 +120,7 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
         wrong.append(f"{where}.at.process is {at['process']!r}: this job has {', '.join(processes)}")
     event = RENAMED.get(at["event"], at["event"])
     if event not in KINDS:
-        wrong.append(f"{where}.at.event is {event!r}: it must be an event of docs/events.md{_nearest(event, KINDS)}")
+        wrong.append(f"{where}.at.event is {event!r}: it must be an event of docs/events.md{nearest(event, KINDS)}")
     if at["edge"] == "before":
         wrong.append(f"{where}.at.edge 'before' comes with a later step of this project: use 'after'")
     if len(do) != 1:
@@ -136,17 +137,18 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
         arguments = VERBS[verb].model_validate(raw).model_dump()
     except ValidationError as error:
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
-    for key in ("instance", "to"):
-        name = arguments.get(key)
-        if name and name not in processes:
-            wrong.append(f"{where}.do.{verb}.{key} is {name!r}: this job has {', '.join(processes)}")
+    gyms = tuple(identity.gym_name(index) for index in range(job.gym_instances))
+    for key, right in (("instance", gyms), ("to", processes)):
+        if key in arguments and arguments[key] not in right:
+            what = "Gym instances are" if key == "instance" else "processes are"
+            wrong.append(f"{where}.do.{verb}.{key} is {arguments[key]!r}: this job's {what} {', '.join(right)}")
     if verb == "config" and (at["process"], event) != ("job", "LifeStarted"):
         wrong.append(f"{where}.at is {event} of {at['process']}: config takes effect at LifeStarted of job only")
     if verb == "fail_call":
         operation = str(arguments["operation"]).replace("_", "").lower()
         if operation not in OPERATIONS:
             wrong.append(f"{where}.do.fail_call.operation is {arguments['operation']!r}: it must be the name of a message"
-                         f"{_nearest(operation, OPERATIONS)}")  # fmt: skip
+                         f"{nearest(operation, OPERATIONS)}")  # fmt: skip
         else:
             arguments["operation"] = OPERATIONS[operation]
     if wrong:
@@ -162,7 +164,7 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
     ), []
 
 
-def _nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -179,6 +181,11 @@ def faults_of(error: ValidationError, where: str = "") -> list[str]:
                 lines.append(f"{path} is not a known key")
             case "missing":
                 lines.append(f"{path} is missing")
+            case "string_pattern_mismatch":
+                lines.append(f"{path} is {entry['input']!r}: it must be lower-case letters, digits and -")
+            case "too_short":
+                lines.append(f"{path} is {entry['input']!r}: it must have at least one entry")
             case _:
-                lines.append(f"{path} is {entry['input']!r}: {entry['msg'][0].lower()}{entry['msg'][1:]}")
+                right = entry["msg"].replace("Input should be", "it must be").replace("valid dictionary", "table")
+                lines.append(f"{path} is {entry['input']!r}: {right.removesuffix(' or instance of Load')}")
     return lines

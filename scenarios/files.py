@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from protocol import config
+from protocol import config, errors
 from protocol.config import LEVELS, Job
 from protocol.errors import ConfigError
 from protocol.history import KINDS
 from protocol.judging import Contract
 from protocol.messages import PromptTask
-from scenarios.faults import Fault, fault_from, faults_of
+from scenarios.faults import Fault, fault_from, faults_of, nearest
 from scenarios.model import (
     BUILTIN_WORKPLACE,
     LATER_CONTRACT,
@@ -36,6 +36,12 @@ from scenarios.model import (
 )
 from scenarios.nemo_rl import Overlay, read_config
 from scenarios.tasks import load_tasks
+
+ERRORS = tuple(
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.ProtocolError) and kind is not errors.ProtocolError
+)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +64,11 @@ def find(name: str) -> Path:
         return known[name]
     path = Path(name)
     if path.suffix == ".toml" or "/" in name:
-        if path.is_file():
-            return path
+        try:
+            if path.is_file():
+                return path
+        except OSError as error:  # a name that no file can have
+            raise InputError(f"{name}: cannot be read ({error.strerror}): a scenario file was expected") from None
         raise InputError(f"{name}: there is no such scenario file")
     close = difflib.get_close_matches(name, list(known), n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
@@ -88,7 +97,7 @@ def load(
 
 def read_toml(path: Path, where: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"{where}: there is no such file") from None
     except tomllib.TOMLDecodeError as error:
@@ -97,8 +106,14 @@ def read_toml(path: Path, where: str) -> dict[str, Any]:
         raise InputError(
             f"{where}{':' + line if line.isdigit() else ''}: is no TOML ({message[0].lower()}{message[1:]})"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{where}: cannot be read as UTF-8 text ({error})") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: is no UTF-8 text (byte {error.start + 1} of the file): save it as UTF-8") from None
+    except RecursionError:
+        raise InputError(f"{where}: is nested too deeply: a scenario's tables were expected") from None
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read ({error.strerror}): a TOML file was expected") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{where}: is no TOML ({error})") from None
 
 
 def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay: Overlay | None, faults: str | None) -> Scenario:
@@ -111,10 +126,17 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
         entries, fault_faults = _faults(table.faults, job)
         wrong += fault_faults
         wrong += [
-            f"expect.reach[{index}] is {mark!r}: it must be an event of docs/events.md"
+            f"expect.reach[{index}] is {mark!r}: it must be an event of docs/events.md{nearest(mark, KINDS)}"
             for index, mark in enumerate(table.expect.reach)
             if mark not in KINDS
         ]
+        wrong += [
+            f"contract.may_end[{index}] is {name!r}: it must be one of {', '.join(ERRORS)}"
+            for index, name in enumerate(table.contract.may_end)
+            if name not in ERRORS
+        ]
+        if table.expect.verdict != "HELD":
+            wrong.append(f"expect.verdict {table.expect.verdict!r} comes with a later step of this project: leave it out")
     if wrong:
         raise InputError.of(where, list(dict.fromkeys(wrong)))
     assert table is not None  # else something was wrong

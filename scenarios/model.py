@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from protocol.config import Job
 from protocol.judging import Contract, Terms
@@ -21,6 +22,8 @@ from scenarios.faults import Fault
 
 FORMAT = 1  # of a scenario file
 BUILTIN_WORKPLACE = "builtin:workplace"
+LOAD_MAX = 200_000  # rollouts of a step: the supported size
+PROCESSES_MAX = 1_000  # of one kind: more would not start in a lifetime
 LATER_LEVELS = ("prefix",)
 LATER_CONTRACT = ("prefix_cache", "mixed_weights", "effects")  # modelled by a later step
 
@@ -78,10 +81,10 @@ class Table(BaseModel):
 class Load(Table):
     """The load, in a scenario's own words; ``LOAD_KEYS`` says which key of the job each one is."""
 
-    groups: int | None = Field(default=None, ge=1)
-    siblings: int | None = Field(default=None, ge=1)
-    gym_instances: int | None = Field(default=None, ge=1)
-    workers: int | None = Field(default=None, ge=1)
+    groups: int | None = Field(default=None, ge=1, le=LOAD_MAX)
+    siblings: int | None = Field(default=None, ge=1, le=LOAD_MAX)
+    gym_instances: int | None = Field(default=None, ge=1, le=PROCESSES_MAX)
+    workers: int | None = Field(default=None, ge=1, le=PROCESSES_MAX)
     tasks: str = BUILTIN_WORKPLACE
 
 
@@ -118,10 +121,19 @@ class ExpectTable(Table):
     reach: list[str] = []
 
 
+def _this_format(value: object) -> object:
+    if type(value) is not int or value != FORMAT:  # 1.0 and true equal 1 and are no format
+        raise PydanticCustomError("format", "this version reads format {format}", {"format": FORMAT})
+    return value
+
+
+FileFormat = Annotated[int, BeforeValidator(_this_format)]
+
+
 class ScenarioFile(Table):
     """The TOML file, before its parts are checked against each other. ``job`` is checked by ``protocol.config``."""
 
-    format: Literal[1]
+    format: FileFormat
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     tags: list[str] = []
     source: str = ""
@@ -137,5 +149,5 @@ class ScenarioFile(Table):
 class FaultsFile(Table):
     """A file of ``[[faults]]`` alone, for ``--faults``."""
 
-    format: Literal[1]
-    faults: list[FaultEntry]
+    format: FileFormat
+    faults: list[FaultEntry] = Field(min_length=1)

@@ -7,13 +7,21 @@ must not be ignored in silence.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationKeyError, InterpolationToMissingValueError, OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+from omegaconf.errors import (
+    ConfigKeyError,
+    InterpolationKeyError,
+    InterpolationToMissingValueError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
+from yaml import MarkedYAMLError, YAMLError
 
 from protocol.config import Config, Job
 from scenarios.model import InputError
@@ -118,6 +126,10 @@ def read_config(path: str, strict: bool = False) -> Overlay:
             continue
         target = MAPPED.get(key)
         if target is None:
+            above = next((name for name in MAPPED if key.startswith(name + ".")), None)
+            if above is not None:
+                wrong.append(f"{above} is a table: it must be a single value")
+                continue
             below = [name for name in MAPPED if name.startswith(key + ".")]
             if below and OmegaConf.select(config, key, throw_on_missing=False) is None:
                 continue  # an empty section: its keys are absent, which is said below
@@ -131,8 +143,11 @@ def read_config(path: str, strict: bool = False) -> Overlay:
         found.add(key)
         try:
             value = _value(config, key)
-        except (InterpolationKeyError, InterpolationToMissingValueError):
-            kept.append(key)
+        except (InterpolationKeyError, InterpolationToMissingValueError, MissingMandatoryValue):
+            kept.append(key)  # to be filled in by a file that is not here, or ???
+            continue
+        except ConfigKeyError:
+            wrong.append(f"{key} is written as one key with a dot: write its parts as nested tables")
             continue
         except OmegaConfBaseException as error:
             wrong.append(f"{key}: {str(error).splitlines()[0]}")
@@ -163,33 +178,61 @@ def read_config(path: str, strict: bool = False) -> Overlay:
 def _load(path: Path, seen: tuple[Path, ...]) -> tuple[DictConfig, list[str]]:
     """The file with its ``defaults`` merged below it; also the defaults that are not beside it."""
     try:
-        loaded = OmegaConf.load(path)
+        text = path.read_text(encoding="utf-8-sig")
+        root = yaml.compose(text)
+        if root is not None and not isinstance(root, yaml.MappingNode):
+            what = "list" if isinstance(root, yaml.SequenceNode) else "single value"
+            raise InputError(f"{path}: holds a {what}: a YAML mapping was expected")
+        loaded = OmegaConf.load(io.StringIO(text))
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such config file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is no UTF-8 text (byte {error.start + 1} of the file): save it as UTF-8") from None
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path}:{line}: is no YAML ({error.problem})") from None
-    except (YAMLError, OSError, UnicodeDecodeError, OmegaConfBaseException) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): a YAML file was expected") from None
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply: a NeMo RL config was expected") from None
+    except (YAMLError, OmegaConfBaseException, ValueError) as error:  # ValueError: a number of thousands of digits
         raise InputError(f"{path}: cannot be read as YAML ({str(error).splitlines()[0]})") from None
-    if not isinstance(loaded, DictConfig):
-        raise InputError(f"{path}: holds a list: a YAML mapping was expected")
-    names = loaded.get("defaults", [])
-    names = [names] if isinstance(names, str) else list(names or [])
+    assert isinstance(loaded, DictConfig)  # its root is a mapping
+    names = _defaults(loaded, path)
     missing: list[str] = []
     layers: list[DictConfig] = []
     for name in names:
-        parent = (path.parent / str(name)).resolve()
-        if parent in seen:
-            raise InputError(f"{path}: defaults {name!r} leads back to itself")
+        parent = (path.parent / name).resolve()
+        if parent in (*seen, path.resolve()):
+            raise InputError(f"{path}: defaults {name!r} leads back to itself: leave it out")
         if not parent.is_file():
-            missing.append(str(name))
+            missing.append(name)
             continue
         inner, more = _load(parent, (*seen, path.resolve()))
         layers.append(inner)
         missing += more
-    result = OmegaConf.merge(*layers, loaded)
+    try:
+        result = OmegaConf.merge(*layers, loaded)
+    except (OmegaConfBaseException, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: cannot be laid over its defaults {', '.join(names)} ({reason}): types must agree") from None
     assert isinstance(result, DictConfig)  # both sides are mappings
     return result, missing
+
+
+def _defaults(loaded: DictConfig, path: Path) -> list[str]:
+    """The names under ``defaults``: one file name, or a list of them (an entry that is a table is Hydra's: kept as its text)."""
+    try:
+        names = OmegaConf.to_container(loaded, resolve=False)["defaults"]  # type: ignore[call-overload,index]
+    except KeyError:
+        return []
+    if names is None:
+        return []
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list):
+        raise InputError(f"{path}: defaults is {names!r}: it must be a file name or a list of them")
+    return [str(name) for name in names]
 
 
 def _leaves(config: DictConfig, prefix: str) -> list[str]:

@@ -7,6 +7,7 @@ is the prompt, ``responses_create_params.tools[].name`` what may be called, ``gr
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 from pathlib import Path
@@ -29,6 +30,14 @@ CUSTOMERS = (
     "customer_relationship_manager_add_customer",
     "customer_relationship_manager_delete_customer",
 )
+JSON_WORDS: dict[type, str] = {
+    list: "a list",
+    dict: "an object",
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+}
 TODAY = "Today is Tuesday, 2026-03-10, 09:00. Meetings take place between 9:00 and 18:00."
 
 
@@ -133,14 +142,23 @@ def load_tasks(source: str) -> tuple[tuple[PromptTask, ...], str]:
         raise InputError(f"{source} is not a built-in data set: there is {BUILTIN_WORKPLACE}")
     path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{source}: there is no such tasks file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{source}: cannot be read as UTF-8 text ({error})") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        raise InputError(
+            f"{source}: cannot be read ({getattr(error, 'strerror', error)}): a file of task rows was expected"
+        ) from None
     tasks: list[PromptTask] = []
     seen: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Only a line feed ends a row: a text may hold other separators (U+2028) that str.splitlines would cut at.
+    for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{source}:{number}: is no UTF-8 text (byte {error.start + 1} of the line): save it as UTF-8"
+            ) from None
         if not line.strip():
             continue
         task = _task_of_line(line, f"{source}:{number}", len(tasks))
@@ -150,19 +168,28 @@ def load_tasks(source: str) -> tuple[tuple[PromptTask, ...], str]:
         tasks.append(task)
     if not tasks:
         raise InputError(f"{source}: has no task: one JSON object a line was expected")
-    return tuple(tasks), f"{path.name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return tuple(tasks), f"{path.name}#{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def _task_of_line(line: str, where: str, index: int) -> PromptTask:
     try:
         row = json.loads(line)
+        if "\\u" in line:  # an escape can smuggle in what no file can hold
+            json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: holds half of a surrogate pair (\\ud800 to \\udfff): both halves were expected") from None
+    except RecursionError:
+        raise InputError(f"{where}: is nested too deeply: one task row a line was expected") from None
     except ValueError as error:
         raise InputError(f"{where}: is no JSON ({error}): one whole JSON object a line was expected") from None
     row = _typed(row, dict, where, "the line", "an object")
     parameters = _typed(row.get("responses_create_params"), dict, where, "responses_create_params", "an object")
     prompt = _prompt(parameters.get("input"), where)
+    offered = parameters.get("tools")  # absent and null are the same
     tools = []
-    for position, tool in enumerate(_typed(parameters.get("tools", []), list, where, "responses_create_params.tools", "a list")):
+    for position, tool in enumerate(
+        _typed([] if offered is None else offered, list, where, "responses_create_params.tools", "a list")
+    ):
         key = f"responses_create_params.tools[{position}]"
         tools.append(_text(_typed(tool, dict, where, key, "an object").get("name"), where, f"{key}.name"))
     truth = tuple(
@@ -208,7 +235,7 @@ def _truth(call: Any, where: str, key: str, tools: list[str]) -> ToolCall:
     arguments = call.get("arguments")
     try:
         decoded = json.loads(arguments) if isinstance(arguments, str) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         decoded = None
     if not isinstance(decoded, dict):
         raise InputError(f"{where}: {key}.arguments is {arguments!r}: it must be a JSON object as text")
@@ -218,7 +245,8 @@ def _truth(call: Any, where: str, key: str, tools: list[str]) -> ToolCall:
 def _typed(value: Any, kind: type, where: str, key: str, right: str) -> Any:
     if isinstance(value, kind):
         return value
-    found = "missing" if value is None else f"a {type(value).__name__}"
+    missing = "null" if key == "the line" else "missing"
+    found = missing if value is None else JSON_WORDS.get(type(value), f"a {type(value).__name__}")
     raise InputError(f"{where}: {key} is {found}: it must be {right}")
 
 

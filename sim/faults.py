@@ -9,8 +9,8 @@ Verbs of this step:
                                            after ``rows`` delivered items (the caller gets Lost, or an early END if
                                            ``clean``); the serving handler is left alone
     fail_call {operation, to, how, times}  the next calls of that message type to ``to``: ``error`` = Refusal
-                                           (UNAVAILABLE) and the peer never sees it; ``lost`` = the peer handles it
-                                           and the caller hears nothing
+                                           (UNAVAILABLE) and the peer never sees it; else the peer handles it
+                                           and the caller hears Lost (``broken``) or nothing (``lost``)
     discard {ordinal}                      DiscardGroup(ordinal) to the controller; one that is triggered during the
                                            clean-up is sent when the processes start
     config {drop_participant, instance}    at LifeStarted of ``job``: the instance starts without it
@@ -146,8 +146,8 @@ class FaultBoard:
 
     def _arm_call(self, armed: Armed) -> None:
         armed.left = int(armed.arguments.get("times", 1))
-        if armed.arguments.get("how", "error") not in ("error", "lost"):
-            raise ConfigError(f"fail_call.how is {armed.arguments['how']!r}: it must be error or lost")
+        if armed.arguments.get("how", "error") not in ("error", "broken", "lost"):
+            raise ConfigError(f"fail_call.how is {armed.arguments['how']!r}: it must be error, broken or lost")
         self.failing.append(armed)
 
     def call_fails(self, peer: str, operation: str) -> str | None:

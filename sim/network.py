@@ -69,7 +69,7 @@ class Endpoint:
 class Request:
     """One call or stream on its way: what both its ends know."""
 
-    __slots__ = ("answer_lost", "caller", "handler", "message", "network", "peer", "reply")
+    __slots__ = ("answer_broken", "answer_lost", "caller", "handler", "message", "network", "peer", "reply")
 
     def __init__(self, network: Network, caller: str, peer: str, message: Any) -> None:
         self.network = network
@@ -78,6 +78,7 @@ class Request:
         self.message = message
         self.handler: Task | None = None
         self.answer_lost = False  # a fault: the reply never comes back
+        self.answer_broken = False  # a fault: in its place the caller is told that the connection broke
         self.reply: SimCall | SimStream
 
     def arrive(self, _: object) -> None:
@@ -103,6 +104,8 @@ class Request:
                 error = _copy(raised)
             except Exception as raised:
                 error = PeerFailed(f"{self.peer} failed on {type(self.message).__name__}: {type(raised).__name__}: {raised}")
+        if self.answer_broken:
+            value, error = None, Lost(f"the connection to {self.peer} broke before {type(self.message).__name__} was answered")
         if not self.answer_lost:
             self.network.send(self.peer, self.caller, self.reply.conclude, value, error)
 
@@ -310,7 +313,7 @@ class Network:
                 error = Refusal(f"{peer} is unavailable: {type(message).__name__} was refused by a fault", Cause.UNAVAILABLE)
                 self.send(peer, caller, call.conclude, None, error)
                 return call
-            request.answer_lost = how == "lost"
+            request.answer_lost, request.answer_broken = how == "lost", how == "broken"
         self.send(caller, peer, Request.arrive, request, None)
         return call
 

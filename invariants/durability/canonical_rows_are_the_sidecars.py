@@ -57,6 +57,10 @@ class CanonicalRowsAreTheSidecars(OnDisk):
         rows = payload.rows(CANONICAL)
         if rows is None:
             return  # an unreadable payload is I21's
+        for slot in payload.slots():
+            oldest = min((row["min_version"] for row in slot["rows"]), default=None)
+            if oldest is not None and slot.get("start_weight_version", oldest) != oldest:
+                yield f"{slot['group_id']} is listed from version {slot['start_weight_version']}, its oldest call is of {oldest}"
         listed = {row["sample"]: row["digest"] for slot in payload.slots() for row in slot["rows"]}
         for sample in listed:
             if sample not in rows:

@@ -90,5 +90,8 @@ class CursorAndReservationsShareAPrefix(OnDisk):
         beyond = [ordinal for ordinal in open_ + passed if ordinal >= consumed]
         if beyond:
             yield f"ordinals {sorted(beyond)} are not below the cursor {consumed}"
+        highest = max((group.get("target_step", -1) for group in ledger["groups"]), default=-1)
+        if loader["dispatch_index"] < highest:
+            yield f"dispatch index {loader['dispatch_index']}, but a group is stamped with target step {highest}"
         if not loader["epoch"] * length <= consumed <= (loader["epoch"] + 1) * length:
             yield f"cursor {consumed} is not in epoch {loader['epoch']} of {length} prompts"

@@ -26,6 +26,7 @@ from protocol.history import (
     SnapshotSkipped,
     SnapshotStarted,
     SnapshotStarved,
+    StepCommitted,
     TrainerCheckpointDurable,
     TrainerSaveAsked,
 )
@@ -46,8 +47,8 @@ class EveryAnchorGetsItsSnapshot(Judge):
 
     invariant = "I25"
     needs = (SnapshotStarted,)
-    sees = (CommitFlagSet, Restored, RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished, SnapshotSkipped, SnapshotStarved,
-            TrainerCheckpointDurable, TrainerSaveAsked, *LEDGER)  # fmt: skip
+    sees = (CommitFlagSet, Restored, RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished, SnapshotSkipped,
+            SnapshotStarved, StepCommitted, TrainerCheckpointDurable, TrainerSaveAsked, *LEDGER)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -60,6 +61,8 @@ class EveryAnchorGetsItsSnapshot(Judge):
         self.anchor = ""  # newest durable trainer checkpoint of this life
         self.due_s = -1.0  # since when it waits for its first snapshot, -1: it does not
         self.owed = False  # it has not had a snapshot started
+        self.step = 0  # committed
+        self.committing = False
         self.lost = 0  # attempts in a row that lost to train steps
         self.warned = False
 
@@ -88,7 +91,7 @@ class EveryAnchorGetsItsSnapshot(Judge):
 
     def _snapshot(self, event: Event, now_s: float) -> Iterator[str]:
         if isinstance(event, Restored):
-            self.started, self.tried_s = True, now_s
+            self.started, self.tried_s, self.step = True, now_s, event.step
         elif isinstance(event, TrainerCheckpointDurable):
             self.anchor, self.due_s, self.owed, self.durable = f"step_{event.step}", now_s, True, event.step
             self.tried_s = now_s
@@ -96,6 +99,9 @@ class EveryAnchorGetsItsSnapshot(Judge):
             self.asked = event.step
         elif isinstance(event, (CommitFlagSet, RunEnded)):
             self.due_s = -1.0  # a later step commits, or the run is over
+            self.committing = True
+        elif isinstance(event, StepCommitted):
+            self.step, self.committing = event.step, False
         elif isinstance(event, SnapshotStarted):
             yield from self._warning_owed()
             self.open = True
@@ -106,6 +112,8 @@ class EveryAnchorGetsItsSnapshot(Judge):
             self.tried_s, self.due_s = now_s, -1.0
             if event.reason != "unchanged":
                 self._loses()
+                if not self.committing and self.durable == self.step > 0:
+                    yield f"a snapshot was skipped ({event.reason}): step_{self.durable} is durable and no commit in progress"
             elif self.owed:
                 yield f"a snapshot was skipped as unchanged, and {self.anchor} has none of its own"
             elif self.watch.candidates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from invariants.durability.held import PUBLICATION, HeldFindings
 from invariants.durability.payload import GYM, STAGING, OnDisk, Payload
@@ -49,6 +50,7 @@ class EveryOwnedStagingRowIsSaved(OnDisk):
                 for key in episode["staging_keys"]:
                     if key not in staged:
                         yield f"row {key} of the episode {episode['rollout_id']}-a{episode['attempt']} saved by {name} is missing"
+            yield from _recorded(payload, name, part)
 
 
 def _sealed(staged: dict[str, str], attempt: dict[str, object]) -> Iterator[str]:
@@ -61,3 +63,15 @@ def _sealed(staged: dict[str, str], attempt: dict[str, object]) -> Iterator[str]
             yield f"{where} is missing"
         elif found != call["digest"]:
             yield f"{where} has digest {found[:16]}, its receipt says {call['digest'][:16]}"
+
+
+def _recorded(payload: Payload, name: str, part: dict[str, Any]) -> Iterator[str]:
+    """The manifest names exactly the rows of the model calls that Gym's own record of an episode goes on from."""
+    named = {f"{one['rollout_id']}-a{one['attempt']}": one["staging_keys"] for one in part["episodes"]}
+    for participant in part["participants"]:
+        for key, record in (payload.read(f"gym/{name}/{participant}/episodes.msgpack") or {}).items():
+            if key not in named or "calls" not in record:
+                continue  # left out of the manifest, or a tool state
+            rows = [call["key"] for call in record["calls"]]
+            if rows != list(named[key]):
+                yield f"{key} goes on from {len(rows)} model calls, the manifest names {len(named[key])} rows of it"

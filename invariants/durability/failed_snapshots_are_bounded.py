@@ -69,7 +69,7 @@ class FailedSnapshotsAreBounded(Judge):
                 yield f"snapshot {self.open} was neither published nor given up when snapshot {event.sequence} was started"
                 self.failed += 1
             if self.failed > self.limit:
-                yield f"snapshot {event.sequence} was started after {self.failed} failed in a row, the run stops after {self.limit}"
+                yield f"snapshot {event.sequence} was started after {self.failed} failed in a row, {self.limit} are allowed"
             self.open, self.stepped, self.outage = event.sequence, self.committing, False
         elif isinstance(event, SnapshotPublished):
             self.open = self.failed = 0

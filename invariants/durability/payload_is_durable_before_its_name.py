@@ -75,6 +75,7 @@ class PayloadIsDurableBeforeItsName(OnDisk):
             if inside:
                 yield f"{path} is written inside {inside}, which has its final name"
             if base(path) == "LATEST":
+                yield f"{path} is written in place: a crash may tear it"
                 yield from self._latest(parent(path))
         elif event.op == "rename":
             if is_snapshot(base(event.to)) or is_step(event.to):

@@ -9,14 +9,14 @@ import msgspec
 
 from protocol.config import Job, fingerprint
 from protocol.history import LifeStarted, Record
-from protocol.judging import Durable, Judge, Terms, Violation
+from protocol.judging import Durable, Judge, Violation
 
 DATA = "data"
 
 
 class TheFingerprintIsTheRollouts(Judge):
-    """A change of what rollouts mean (data, seed, sizes, turns, sampler, capture) changes the fingerprint, a change of how the job
-    is run does not, and every save of a lineage carries the same one.
+    """A change of what rollouts mean (data, seed, sizes, turns, sampler, capture) changes the fingerprint, a change of how the
+    job is run does not, and every save of a lineage carries the same one.
 
     The first two are asked of the fingerprint itself, by changing one key at a time; the last one is read from the files.
     """

@@ -25,8 +25,8 @@ NONE = (-1, -1)  # no restore point
 
 
 class TheNewestRestorePointStays(Judge):
-    """The newest durable restore point stays restorable until a newer one is durable, whatever fails meanwhile, and a failed
-    resume does not undo the publication of a good cut."""
+    """The newest durable restore point stays restorable until a newer one is durable, whatever fails meanwhile, a failed resume
+    does not undo the publication of a good cut, and exactly the newest ones that the configuration keeps are kept."""
 
     invariant = "I23"
     needs = (FileIssued,)
@@ -38,6 +38,9 @@ class TheNewestRestorePointStays(Judge):
         self.synced = Synced()
         self.newest = NONE  # (step, sequence) of the newest durable restore point
         self.renamed: dict[str, tuple[int, int]] = {}  # named, and not yet durable
+        self.have: dict[str, None] = {}  # published snapshots and trainer checkpoints that are there
+        self.published = ""  # root of the snapshots whose newest one was published in this life, and pruned after
+        self.touched: dict[str, bool] = {}  # tmp_snapshot folders of this life -> somebody asked for their removal
         self.left_over: dict[str, None] = {}  # tmp_snapshot folders of this life that nobody tried to remove
         self.cut = 0  # sequence of the snapshot cut on its way, 0: none
         self.cut_good = False  # its Gym phase ended with a cut
@@ -50,6 +53,14 @@ class TheNewestRestorePointStays(Judge):
     def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
         self.synced.begin(durable.files)
         self.newest = self._on_disk(durable)
+        for anchor in durable.anchors():
+            if is_step(anchor):
+                self.have[anchor] = None
+            for sequence in durable.snapshots(anchor):
+                folder = snapshot_folder(anchor, sequence)
+                if durable.json(f"{folder}/manifest.json") is not None:
+                    self.have[folder] = None
+        self.have = dict.fromkeys(sorted(self.have))
         return ()
 
     def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
@@ -75,12 +86,22 @@ class TheNewestRestorePointStays(Judge):
     def _issued(self, event: FileIssued) -> Iterator[str]:
         if event.op in ("remove", "rename"):
             self.left_over.pop(event.path, None)
+            if event.path in self.touched:
+                self.touched[event.path] = True
         if event.op in ("remove", "rename", "write") and self.newest != NONE and _harms(event.path, event.op, self.newest):
             yield f"{event.op} of {event.path} takes away {_name(self.newest)}, the newest durable restore point"
+        if event.op == "remove" and event.path in self.have:
+            newer, kept = self._newer(event.path)
+            for path in [path for path in self.have if path == event.path or path.startswith(event.path + "/")]:
+                del self.have[path]
+            if newer < kept:
+                yield f"{event.path} is removed, {newer} newer ones are there and the newest {kept} are kept"
 
     def _done(self, event: FileDone) -> None:
         self.synced.done(event)
         if event.op == "rename":
+            if is_step(event.to) or is_snapshot(base(event.to)):
+                self.have[event.to] = None
             rank = self._rank(event.to)
             if rank != NONE:
                 self.renamed[event.to] = rank
@@ -90,8 +111,22 @@ class TheNewestRestorePointStays(Judge):
                     self.newest = max(self.newest, self.renamed.pop(path))
         elif event.op == "write" and "/tmp_snapshot_" in event.path:
             folder = "/".join(event.path.split("/")[:3])
+            self.touched.setdefault(folder, False)
             if parent(event.path) == folder:  # a sidecar: the controller's own write
                 self.left_over[folder] = None
+
+    def _newer(self, path: str) -> tuple[int, int]:
+        """How many newer ones of its kind are there, and how many must be. Snapshots below an old anchor may all go."""
+        rules = self.terms.job
+        if is_step(path):
+            newer = [step for step in self.have if is_step(step) and int(step[5:]) > int(path[5:])]
+            return len(newer), rules.checkpointing.keep_top_k
+        anchor = path.partition("/")[0]
+        step = int(anchor[5:]) if is_step(anchor) else 0
+        if any(is_step(other) and int(other[5:]) > step for other in self.have):
+            return 0, 0
+        siblings = [other for other in self.have if parent(other) == parent(path)]
+        return sum(base(other) > base(path) for other in siblings), rules.rollout_checkpointing.keep_latest_k
 
     def _rank(self, path: str) -> tuple[int, int]:
         if is_step(path):
@@ -105,6 +140,9 @@ class TheNewestRestorePointStays(Judge):
         if isinstance(event, SnapshotStarted):
             self.cut, self.cut_good, self.resume_error = 0, False, ""
             root = f"{event.anchor}/rollout_snapshots"
+            there, keep = [path for path in self.have if parent(path) == root], self.terms.job.rollout_checkpointing.keep_latest_k
+            if self.published == root and len(there) > keep:
+                yield f"{len(there)} snapshots are below {event.anchor} after the last one was published, {keep} are kept"
             for folder in [folder for folder in self.left_over if parent(folder) == root]:
                 del self.left_over[folder]
                 yield f"{folder} of a snapshot that was given up is still there when snapshot {event.sequence} starts"
@@ -117,6 +155,7 @@ class TheNewestRestorePointStays(Judge):
         elif isinstance(event, GymPhaseEnded):
             self.cut_good = event.outcome == "cut"
         elif isinstance(event, SnapshotBroke):
+            yield from self._not_removed(event.sequence)
             undone = self.cut_good or event.error == self.resume_error
             if (
                 self.cut == event.sequence
@@ -127,7 +166,17 @@ class TheNewestRestorePointStays(Judge):
                 yield f"snapshot {event.sequence} was given up ({event.error}) after its cut was taken, because a resume failed"
             self.cut = 0
         elif isinstance(event, (SnapshotPublished, SnapshotDropped)):
+            if isinstance(event, SnapshotDropped):
+                yield from self._not_removed(event.sequence)
             self.cut = 0
+            if isinstance(event, SnapshotPublished):
+                self.published = f"{event.anchor}/rollout_snapshots"
+
+    def _not_removed(self, sequence: int) -> Iterator[str]:
+        name = f"tmp_snapshot_{sequence:06d}"
+        for folder in [folder for folder, removed in self.touched.items() if base(folder) == name and not removed]:
+            self.touched[folder] = True
+            yield f"{folder} was given up and nobody removed it"
 
     def _begun(self) -> list[str]:
         """Folders whose publication had begun: what fails from then on is no resume."""

@@ -70,6 +70,6 @@ class NothingIsRestoredInPart(Judge):
             yield f"{', '.join(self.asked)} had been asked to install when the restore was refused ({event.message})"
         if self.installed:
             key, name = next(iter(self.installed.items()))
-            yield f"the restore failed ({event.error}) and {len(self.installed)} episodes are still installed, such as {key} on {name}"
+            yield f"the restore failed ({event.error}), {len(self.installed)} episodes are still installed: {key} on {name}"
         if self.closed:
             yield f"the restore failed ({event.error}) and {', '.join(self.closed)} is still closed"

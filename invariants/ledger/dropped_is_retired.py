@@ -47,7 +47,8 @@ class DroppedIsRetired(Judge):
         self.owed: dict[str, str] = {}  # key that left the ledger, not queued yet -> task
         self.queued: dict[str, None] = {}
         self.due: dict[str, None] = {}  # queued when the dispatch gate closed
-        self.marks: dict[str, int] = {}  # rollout -> highest attempt marked in Gym
+        self.place: dict[str, str] = {}  # key -> the instance that may hold it
+        self.marks: dict[tuple[str, str], int] = {}  # (instance, rollout) -> highest attempt marked there
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -67,10 +68,12 @@ class DroppedIsRetired(Judge):
         held = self.held.setdefault(event.group, {})
         for key in event.keys:
             held.setdefault(key, False)
+            self.place[key] = event.instance
         return ()
 
     def _installed(self, event: EpisodeInstalled, record: Record) -> Iterable[Violation]:
         self.held.setdefault(group_of(event.key), {})[event.key] = True
+        self.place[event.key] = record.process
         return ()
 
     def _over(self, event: CompletionArrived | FailureArrived | AttemptSealed, record: Record) -> Iterable[Violation]:
@@ -111,16 +114,21 @@ class DroppedIsRetired(Judge):
         ]
 
     def _marked(self, event: RetireMarked, record: Record) -> Iterable[Violation]:
-        if event.attempt > self.marks.get(event.rollout, -1):
-            self.marks[event.rollout] = event.attempt
+        at = (record.process, event.rollout)
+        self.marks[at] = max(event.attempt, self.marks.get(at, -1))
         return ()
 
     def _accepted(self, event: RetireAccepted, record: Record) -> Iterable[Violation]:
         found: list[Violation] = []
         if self.queued.pop(event.key, False) is False:
             found.append(self.broken(f"The retire of {event.key} was accepted, but it was not queued.", record))
-        if self.marks.get(rollout_of(event.key), -1) < gym_attempt_of(event.key):
-            found.append(self.broken(f"The retire of {event.key} counts as accepted, but no participant marked it.", record))
+        place = self.place.pop(event.key, "")
+        marks = [mark for (at, rollout), mark in self.marks.items() if rollout == rollout_of(event.key) and at == (place or at)]
+        if max(marks, default=-1) < gym_attempt_of(event.key):
+            where = f" of {place}" if place else ""
+            found.append(
+                self.broken(f"The retire of {event.key} counts as accepted, but no participant{where} marked it.", record)
+            )
         return found
 
     def _closed(self, event: ExclusiveEntered, record: Record) -> Iterable[Violation]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from invariants.ledger.attempts import groups_of, is_another_point, restore_point
+from invariants.ledger.attempts import current_attempts, group_of, groups_of, is_another_point, keeps, restore_point
+from protocol.config import Level
 from protocol.history import (
+    AttemptDispatched,
     CursorMoved,
     CutTaken,
     FaultInjected,
@@ -36,8 +38,8 @@ class EveryPromptOnce(Judge):
     invariant = "I10"
     needs = (GroupReserved, StepCommitted)
     sees = (
-        CursorMoved, CutTaken, FaultInjected, GroupDropped, GroupEvicted, OptimizerApplied, PromptPassedOver, Restored,
-        RestoreChosen, SnapshotPublished, SnapshotStarted, TrainerCheckpointDurable,
+        AttemptDispatched, CursorMoved, CutTaken, FaultInjected, GroupDropped, GroupEvicted, OptimizerApplied, PromptPassedOver,
+        Restored, RestoreChosen, SnapshotPublished, SnapshotStarted, TrainerCheckpointDurable,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -56,6 +58,7 @@ class EveryPromptOnce(Judge):
         self.trained: dict[int, int] = {}  # ordinal -> step, of this life
         self.applied: dict[int, tuple[int, ...]] = {}  # step -> ordinals the trainer read
         self.discard_asked = False
+        self.too_old: dict[str, int] = {}  # restored unfinished groups that can never be trained -> their age or target
         self.pending: dict[int, list[Violation]] = {}  # snapshot sequence -> findings about its cut
         self.pending_step: dict[int, list[Violation]] = {}  # likewise for trainer checkpoints
 
@@ -79,6 +82,7 @@ class EveryPromptOnce(Judge):
                 found.append(self.broken(f"{point.source}: prompt {ordinal} is there twice ({group['group_id']})."))
             self.open[ordinal] = group["group_id"]
             self.target[ordinal] = group["target_step"]
+            self._note_age(group, point.step)
         beyond = [ordinal for ordinal in (*self.open, *self.passed) if ordinal >= self.consumed]
         if beyond:
             found.append(self.broken(f"{point.source}: prompts {beyond[:4]} are there, but the cursor is at {self.consumed}."))
@@ -92,7 +96,27 @@ class EveryPromptOnce(Judge):
             )
         return found
 
+    def _note_age(self, group: dict[str, Any], version: int) -> None:
+        """A group that keeps a sealed sibling keeps its age: one that is too old for every step to come is to be dropped."""
+        if group["status"] != "GENERATING" or not keeps(group, Level.SIBLING):
+            return
+        sampler, name = self.terms.job.sampler, group["group_id"]
+        if self.in_order:
+            if group["target_step"] < version:
+                self.too_old[name] = group["target_step"]
+        elif any(attempt["status"] == "SEALED" for _, attempt in current_attempts(group)):
+            start = group.get("start_weight_version", version)
+            if start < version - sampler.max_staleness_versions:
+                self.too_old[name] = start
+
     # --- this life
+
+    def _dispatched(self, event: AttemptDispatched, record: Record) -> Iterable[Violation]:
+        age = self.too_old.pop(group_of(event.sample), None)
+        if age is None or self.step != self.point.step:
+            return ()
+        text = f"{group_of(event.sample)} was sent on at version {self.step}; it is of {age}, too old for any step to come"
+        return (self.broken(f"{text}.", record),)
 
     def on(self, record: Record) -> Iterable[Violation]:
         if not self.judged:
@@ -275,6 +299,7 @@ class EveryPromptOnce(Judge):
 
 
 _HANDLERS: dict[type, Any] = {
+    AttemptDispatched: EveryPromptOnce._dispatched,
     CursorMoved: EveryPromptOnce._cursor,
     CutTaken: EveryPromptOnce._cut,
     FaultInjected: EveryPromptOnce._fault,

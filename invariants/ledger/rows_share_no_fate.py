@@ -7,9 +7,11 @@ from typing import Any
 
 from protocol.history import (
     BudgetSpent,
+    CompletionArrived,
     FailureArrived,
     GroupDropped,
     Record,
+    RefusalArrived,
     RowsSubmitted,
     StreamEnded,
     StreamOver,
@@ -18,83 +20,90 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class RowsShareNoFate(Judge):
-    """A row stream is read to its end whatever becomes of one of its rows, unless a row of its prompt failed as data or the
-    group was dropped; a data failure ends it at once.
+    """A row stream is read until the network ends it, whatever becomes of one of its rows; only a data failure of a row ends
+    its prompt's streams, and then no further item is taken.
 
-    The end is what the network said. A stream is known by the task that submitted its rows.
+    A dropped group, and a stream that was lost and takes its re-sends along, end streams too; so does the end of a run,
+    so that a stream which was given up counts when its group goes on. A stream is known by the task that sent its rows.
     """
 
     invariant = "I35"
-    needs = (StreamEnded, RowsSubmitted)
-    sees = (BudgetSpent, FailureArrived, GroupDropped, StreamOver)
+    needs = (RowsSubmitted, StreamEnded)
+    sees = (BudgetSpent, CompletionArrived, FailureArrived, GroupDropped, RefusalArrived, StreamOver)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self.streams: dict[str, tuple[str, dict[str, None]]] = {}  # task -> group, keys
-        self.over: dict[str, str] = {}  # task -> how
-        self.failed: dict[str, str] = {}  # group -> a row that failed as data, until its attempt is charged
+        self.open: dict[str, int] = {}  # task -> its open streams: a re-send that is refused and sent again has its parent's name
+        self.keys: dict[str, tuple[str, ...]] = {}  # task of an open stream -> its keys
+        self.group: dict[str, str] = {}  # likewise -> its group
+        self.over: dict[str, str] = {}  # likewise, if the network ended it -> end | lost
+        self.failed: dict[str, str] = {}  # group -> task that read a data failure, until the group was charged for it
         self.dropped: dict[str, None] = {}
-        self.place: dict[str, str] = {}  # key -> task of the stream that carries it
+        self.given_up: dict[str, Violation] = {}  # group -> a stream that was given up without a reason
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
-        handle = _HANDLERS.get(type(event))
-        return (handle(self, event, record) or ()) if handle is not None else ()
+        handle = _HANDLERS[type(event)]
+        found: Violation | None = handle(self, event, record)
+        return (found,) if found is not None else ()
 
-    def _submitted(self, event: RowsSubmitted, record: Record) -> Iterable[Violation]:
-        self.streams[record.task] = (event.group, dict.fromkeys(event.keys))
-        self.over.pop(record.task, None)
-        self.place.update(dict.fromkeys(event.keys, record.task))
-        return ()
+    def _submitted(self, event: RowsSubmitted, record: Record) -> Violation | None:
+        self.open[record.task] = self.open.get(record.task, 0) + 1
+        self.keys[record.task] = event.keys
+        self.group[record.task] = event.group
+        return self.given_up.pop(event.group, None)
 
-    def _over(self, event: StreamOver, record: Record) -> Iterable[Violation]:
+    def _over(self, event: StreamOver, record: Record) -> Violation | None:
         self.over[record.task] = event.how
-        return ()
+        return None
 
-    def _failed(self, event: FailureArrived, record: Record) -> Iterable[Violation]:
-        group = self.streams.get(record.task, ("", {}))[0]
-        if event.cause == "data":
-            self.failed.setdefault(group, event.key)
-        return ()
+    def _arrived(self, event: CompletionArrived | RefusalArrived | FailureArrived, record: Record) -> Violation | None:
+        group = self.group.get(record.task, "")
+        if self.failed.get(group) == record.task:
+            return self.broken(f"{event.key} was taken from a stream that a data failure had ended.", record)
+        if type(event) is FailureArrived and event.cause == "data":
+            self.failed.setdefault(group, record.task)
+        return None
 
-    def _dropped(self, event: GroupDropped, record: Record) -> Iterable[Violation]:
-        self.dropped[event.group] = None
-        return ()
-
-    def _charged(self, event: BudgetSpent, record: Record) -> Iterable[Violation]:
+    def _charged(self, event: BudgetSpent, record: Record) -> Violation | None:
         if event.budget == "data":
             self.failed.pop(event.group, None)
-        return ()
+        return None
 
-    def _ended(self, event: StreamEnded, record: Record) -> Iterable[Violation]:
-        _, keys = self.streams.pop(record.task, (event.group, {}))
-        for key in keys:
-            if self.place.get(key) == record.task:
-                del self.place[key]
-        how = self.over.pop(record.task, "")
-        failed = self.failed.get(event.group)
-        if failed is not None:
-            if event.outcome == "cancelled" or event.group in self.dropped or how:
-                return ()
-        elif how or event.group in self.dropped:
-            return ()
-        return (
-            self.broken(
-                f"The stream of {', '.join(list(keys)[:3])} was given up ({event.outcome}, {event.missing} rows missing) "
-                f"before the network had ended it.",
-                record,
-            ),
-        )
+    def _dropped(self, event: GroupDropped, record: Record) -> Violation | None:
+        self.dropped[event.group] = None
+        self.given_up.pop(event.group, None)
+        return None
 
-    def end(self, durable: Any, external: Any, status: Any, reference: Any) -> Iterable[Violation]:
-        return ()
+    def _ended(self, event: StreamEnded, record: Record) -> Violation | None:
+        keys, over = self.keys.get(record.task, ()), self.over.get(record.task, "")
+        left = self.open.pop(record.task, 1) - 1
+        if left:
+            self.open[record.task] = left
+        else:
+            for known in (self.keys, self.group, self.over):
+                known.pop(record.task, None)
+        if over or event.group in self.failed or event.group in self.dropped or self._went_along(keys):
+            return None
+        text = f"The stream of {', '.join(keys[:3])} was given up ({event.outcome}, {event.missing} rows missing)"
+        found = self.broken(f"{text}, the network had not ended it.", record)
+        if event.outcome != "cancelled":
+            return found
+        self.given_up.setdefault(event.group, found)
+        return None
+
+    def _went_along(self, keys: tuple[str, ...]) -> bool:
+        """It was a re-send of a row of a stream that is lost."""
+        return any(how == "lost" and any(key in self.keys.get(task, ()) for key in keys) for task, how in self.over.items())
 
 
 _HANDLERS: dict[type, Any] = {
-    RowsSubmitted: RowsShareNoFate._submitted,
-    StreamOver: RowsShareNoFate._over,
-    FailureArrived: RowsShareNoFate._failed,
-    GroupDropped: RowsShareNoFate._dropped,
     BudgetSpent: RowsShareNoFate._charged,
+    CompletionArrived: RowsShareNoFate._arrived,
+    FailureArrived: RowsShareNoFate._arrived,
+    GroupDropped: RowsShareNoFate._dropped,
+    RefusalArrived: RowsShareNoFate._arrived,
+    RowsSubmitted: RowsShareNoFate._submitted,
     StreamEnded: RowsShareNoFate._ended,
+    StreamOver: RowsShareNoFate._over,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,9 +36,12 @@ def content_digest(tokens: list[int], mask: list[int], logprobs: list[float]) ->
     return hashlib.blake2b(b"content\x01" + columns, digest_size=16).hexdigest()
 
 
-def _staged(data: bytes) -> tuple[int, str, str]:
-    """(weight version, digest of the carry, digest of what was generated) of a staged row on disk."""
-    row = msgspec.msgpack.decode(data)
+def _staged(data: bytes) -> tuple[int, str, str] | None:
+    """(weight version, digest of the carry, digest of what was generated) of a staged row on disk; None: not one."""
+    try:
+        row = msgspec.msgpack.decode(data)
+    except msgspec.DecodeError:
+        return None
     tokens, mask, logprobs = row["tokens"], row["mask"], row["logprobs"]
     carry = len(tokens) - sum(mask)
     parts = [content_digest(tokens[a:b], mask[a:b], logprobs[a:b]) for a, b in ((0, carry), (carry, len(tokens)))]
@@ -79,18 +83,21 @@ class TrainedIsWhatWasGenerated(Judge):
         if not source:
             return ()
         for call, data in (durable.rows(source, STAGING) or {}).items():
-            version, carry, generated = durable.remembered(("staged", data), lambda data=data: _staged(data))
-            self.begun[call] = (version, carry)
-            self.generated[call] = generated
-            self._captured(call, True)
+            staged = durable.remembered(("staged", data), partial(_staged, data))
+            if staged is not None:
+                self.begun[call] = staged[:2]
+                self.generated[call] = staged[2]
         if self.terms.job.replay_is_restored:
             for sample, data in (durable.rows(source, CANONICAL) or {}).items():
-                self.rows[sample] = durable.remembered(("canonical", data), lambda data=data: _canonical(data))
+                self.rows[sample] = durable.remembered(("canonical", data), partial(_canonical, data))
         for group in groups_of(durable.ledger(source)):
             for sample, attempt in current_attempts(group):
                 if attempt["receipt"] is not None:
                     key = self.sealed[sample] = key_in(attempt)
-                    self.replied[key] = (attempt["reward"], len(attempt["receipt"]["calls"]))
+                    calls = attempt["receipt"]["calls"]
+                    self.replied[key] = (attempt["reward"], len(calls))
+                    for call in calls:  # a row may be stored that nobody heard of: the receipt says which were captured
+                        self._captured(call["key"], call["digest"] != "" and call["key"] in self.begun)
         return ()
 
     def _captured(self, call: str, staged: bool) -> None:

@@ -7,14 +7,17 @@ from typing import Any
 
 from invariants.ledger.attempts import restore_point
 from protocol.history import (
+    CallBegun,
     GroupDropped,
     OptimizerApplied,
     ProcessStarted,
     PromptPassedOver,
     Record,
+    Restored,
     StepCommitted,
     TrainedRow,
     WeightsLoaded,
+    WeightsSynced,
 )
 from protocol.identity import TRAINER
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
@@ -42,7 +45,7 @@ class TrainsAsTheReference(Judge):
 
     invariant = "PARITY-1"
     needs = (OptimizerApplied, StepCommitted)
-    sees = (GroupDropped, ProcessStarted, PromptPassedOver, WeightsLoaded)
+    sees = (CallBegun, GroupDropped, ProcessStarted, PromptPassedOver, Restored, WeightsLoaded, WeightsSynced)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -56,6 +59,9 @@ class TrainsAsTheReference(Judge):
         self.trained: dict[tuple[int, int], int] = {}
         self.passed: dict[int, str] = {}
         self.ended = False
+        self.version = 0  # of the trainer's weights
+        self.synced = -1  # the last version that every worker carries, -1: none in this life
+        self.restarted: dict[str, None] = {}  # workers that began again in this life: they carry nothing until the next sync
 
     def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
         point = restore_point(durable, self.terms)
@@ -66,6 +72,8 @@ class TrainsAsTheReference(Judge):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
+        if type(event) is CallBegun:
+            return self._begun(event, record)
         if type(event) is OptimizerApplied:
             return self._applied(event, record)
         if type(event) is StepCommitted:
@@ -80,9 +88,27 @@ class TrainsAsTheReference(Judge):
                 )
         elif type(event) is PromptPassedOver or type(event) is GroupDropped:
             self.passed[event.ordinal] = event.why
-        elif type(event) is ProcessStarted and record.process == TRAINER:
-            self._trainer_restarted()
+        elif type(event) is ProcessStarted:
+            if record.process == TRAINER:
+                self._trainer_restarted()
+            elif self.synced >= 0:
+                self.restarted[record.process] = None
+        elif type(event) is Restored:
+            self.version = event.version
+        elif type(event) is WeightsSynced:
+            self.synced, self.restarted = event.version, {}
+            if event.version != self.version:
+                return (
+                    self.broken(f"The workers were given version {event.version}; the trainer is at {self.version}.", record),
+                )
         return ()
+
+    def _begun(self, event: CallBegun, record: Record) -> Iterable[Violation]:
+        """A sync sets one worker after the other: between the commit and its end both versions are right."""
+        if self.synced <= event.version <= self.version or self.synced < 0 or record.process in self.restarted:
+            return ()
+        text = f"{event.call} began on {record.process} under version {event.version}"
+        return (self.broken(f"{text}; workers carry {self.synced}, the trainer is at {self.version}.", record),)
 
     def _trainer_restarted(self) -> None:
         """What it had applied and nobody committed is gone with it."""
@@ -121,6 +147,7 @@ class TrainsAsTheReference(Judge):
 
     def _committed(self, event: StepCommitted, record: Record) -> Iterable[Violation]:
         found: list[Violation] = []
+        self.version = event.version
         if event.step in self.committed:
             found.append(self.broken(f"Step {event.step} was committed twice.", record))
         self.committed[event.step] = None

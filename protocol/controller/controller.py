@@ -54,7 +54,7 @@ class Controller:
         try:
             await self._first_failure_or_end([training, recovery, rollouts, watchdog, saving], training)
             await self._stop(rollouts)
-            await recovery.join()
+            await self._first_failure_or_end([recovery, watchdog, saving], recovery)
             self.saving.request_stop()
             await saving.join()
             await self.checkpoints.flush()
@@ -63,6 +63,7 @@ class Controller:
                 await self._stop(task)
             for task in list(self.rollouts.running.values()):
                 await self._stop(task)
+            await self.checkpoints.settle()  # also of a run that failed: what it has trained is worth keeping
 
     async def _first_failure_or_end(self, tasks: list[Task], until: Task) -> None:
         """Wait until ``until`` has returned; raise as soon as any of the others, or any group, has failed."""

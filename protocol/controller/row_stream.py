@@ -78,6 +78,7 @@ class RowStream:
         self.instance = instance
         self.keys = keys
         self.admitted = admitted
+        self.sent: tuple[str, ...] = ()
         self.waiting: dict[str, None] = {}  # sent, and neither done, refused nor failed
         self.resends: list[Task] = []
 
@@ -113,7 +114,7 @@ class RowStream:
             request = self._request(rows)
             stream = self.rt.stream(self.instance, request)
             self.rt.record(RowsSubmitted(self.group, self.instance, tuple(keys), request.group_attempt))
-        self.waiting = dict.fromkeys(keys)
+        self.sent, self.waiting = tuple(keys), dict.fromkeys(keys)
         return stream
 
     def _may_send(self, key: str) -> bool:
@@ -207,14 +208,17 @@ class RowStream:
             raise PromptFailed(f"{key}: {message}")
 
     async def _abandon_lost(self) -> None:
-        """Rows of an ended stream that nobody answered: Gym may still run them, so each is queued for retire."""
-        if not self.waiting:
+        """Rows of an ended stream that nobody answered, re-sent ones too: Gym may still run them, so each is to be retired."""
+        if not any(self._is_lost(key) for key in self.sent):
             return
         async with self.run.barrier.mutation("recovery_retries"):
-            for key in self.waiting:
-                found = self.run.ledger.find(key)
-                if found is not None and decide_replace(found[1].current):
+            for key in self.sent:
+                if self._is_lost(key):
                     self.run.ledger.abandon(key, "lost-row")
+
+    def _is_lost(self, key: str) -> bool:
+        found = self.run.ledger.find(key)
+        return found is not None and decide_replace(found[1].current)
 
     async def _resend(self, key: str) -> None:
         """One refused row again, under the same identity, once the gate is open; backs off while Gym stays closed."""

@@ -130,6 +130,8 @@ def decode(data: bytes) -> LedgerFile:
         wrong.append(f"an open train step {file.open_train_step.train_step} was persisted")
     if len({group.group_id for group in file.groups}) != len(file.groups):
         wrong.append("a group id appears twice")
+    if len({group.ordinal for group in file.groups}) != len(file.groups):
+        wrong.append("a prompt has two groups")
     if wrong:
         raise RestoreRefused("rollout_recovery.msgpack contradicts itself: " + "; ".join(wrong[:5]))
     return file
@@ -166,6 +168,8 @@ def _problems(group: Group) -> list[str]:
         wrong.append(f"{name} is {group.status.value} with an unsealed sibling")
     if group.status not in (GroupStatus.GENERATING, GroupStatus.READY_TO_FINALIZE, GroupStatus.FINALIZED):
         wrong.append(f"{name} was persisted as {group.status.value}")
+    if group.claimed_train_step is not None:
+        wrong.append(f"{name} was persisted as claimed by step {group.claimed_train_step}")
     if group.status is GroupStatus.FINALIZED:
         want = [group.sample(index) for index in range(group.expected_generations)]
         if [row.sample for row in group.rows] != want:

@@ -13,7 +13,7 @@ from typing import Any
 from protocol.history import Event, Record, RestoreChosen, Restored, RunFailed
 from protocol.judging import Contract, Panel, Verdict, Violation
 from sim.explore.classes import Classes, CrashClass
-from sim.explore.lives import Budget, Life, OpenLife, Setting, life_digest, records_digest
+from sim.explore.lives import Life, OpenLife, Setting, life_digest, records_digest
 from sim.explore.points import Points
 from sim.explore.result import Prefix, worst
 from sim.world import World
@@ -51,15 +51,15 @@ class Effort:
     def us_per_event(self) -> dict[str, float]:
         """CPU microseconds an event, over all lives. ``kernel`` is what is neither the core's nor the judges'.
 
-        The parts are measured on the wall clock (the CPU clock costs more than a step) and scaled to the CPU used, so
-        that a busy machine does not count as work.
+        The parts are measured on the wall clock (the CPU clock costs more than a step): each gets its share of the wall
+        time as its share of the CPU, so that a busy machine does not count as work and no part comes out negative.
         """
         events = max(self.events, 1)
-        scale = self.cpu_s / self.wall_s if self.wall_s else 1.0
-        core, judges = (scale * spent / 1e3 for spent in (self.core_ns, self.judge_ns))
-        whole = self.cpu_s * 1e6
-        parts = {"kernel": whole - core - judges, "core": core, "judges": judges, "all": whole}
-        return {name: round(spent / events, 2) for name, spent in parts.items()}
+        core, judges = self.core_ns / 1e9, self.judge_ns / 1e9
+        wall = max(self.wall_s, core + judges, 1e-9)
+        us = self.cpu_s * 1e6 / events
+        parts = {"kernel": us * (wall - core - judges) / wall, "core": us * core / wall, "judges": us * judges / wall, "all": us}
+        return {name: round(spent, 2) for name, spent in parts.items()}
 
 
 class Explorer:
@@ -98,7 +98,7 @@ class Explorer:
         self.life_1 = life.close(status, None)
         self.references = self.life_1.panel.summaries()
         self._account(self.life_1)
-        self.setting = replace(self.setting, budget=Budget.after(self.life_1))
+        self.setting = self.setting.after(self.life_1)
         self.progress("life-1", len(points), len(points))
 
     def run_class(self, number: int) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar
 
+from protocol.config import Job
 from protocol.history import Event, ProcessStarted, Record, RunFailed, record_bytes
 from protocol.judging import Contract, Durable, Judge, Panel, RunStatus
 from protocol.parts import Factory
@@ -22,9 +23,13 @@ from sim.disk import Disk
 from sim.explore.points import Address, Plan, PlanItem
 from sim.world import World
 
+T = TypeVar("T")
 Judges = Sequence[type[Judge]]
 Boundary = Callable[[World, Panel], None]
 CleanUp = Callable[[Runtime], Coroutine[Any, Any, None]]
+
+
+STEPS_AFTER_A_STUCK_LIFE = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +40,18 @@ class Budget:
     time_s: float = 100_000.0
 
     @classmethod
+    def of(cls, job: Job) -> Budget:
+        """Of life 1: ten times and more what a row has ever taken, so that a run that is stuck is found out soon."""
+        rows = job.num_prompts_per_step * job.num_generations_per_prompt * job.train_steps
+        return cls(steps=20_000 + 2_000 * rows)
+
+    @classmethod
     def after(cls, first: Life) -> Budget:
-        """A generous multiple of life 1: a restored life does at most its work again, plus waits that time out."""
+        """A generous multiple of life 1: a restored life does at most its work again, plus waits that time out.
+
+        Where life 1 itself never ended, the sweep is BROKEN already: its restored lives are not worth as long a wait."""
+        if first.status.outcome in ("steps", "time"):
+            return cls(steps=STEPS_AFTER_A_STUCK_LIFE, time_s=4 * first.now + 7_200.0)
         return cls(steps=3 * first.steps + 5_000, time_s=4 * first.now + 7_200.0)
 
 
@@ -141,7 +156,8 @@ def crash_at(world: World, address: Address) -> Callable[[], bool]:
 class Setting:
     """What all lives of one exploration share. ``processes`` and ``clean_up`` replace the core's own (tests).
 
-    ``memory`` is what judges found out about equal file contents (``Durable.remembered``)."""
+    ``budget`` is life 1's, and of every life until it is known how long life 1 took; then ``restored`` is that of the
+    later ones. ``memory`` is what judges found out about equal file contents (``Durable.remembered``)."""
 
     scenario: Scenario
     seed: int
@@ -151,7 +167,15 @@ class Setting:
     processes: Mapping[str, Factory] | None = None
     clean_up: CleanUp | None = None
     budget: Budget = Budget()
+    restored: Budget | None = None
     memory: dict[Any, Any] = field(default_factory=dict)
+
+    def after(self, first: Life) -> Setting:
+        """The same, once life 1 has been run to its end."""
+        return replace(self, restored=Budget.after(first))
+
+    def budget_of(self, number: int) -> Budget:
+        return self.budget if number == 1 or self.restored is None else self.restored
 
     def independent(self) -> Setting:
         """The same, with nothing remembered: for a re-run that must not lean on what it checks."""
@@ -190,8 +214,8 @@ class OpenLife:
     def clean(self, boundary: Boundary | None = None, crash: Address | None = None) -> RunStatus | None:
         """Stage 1. None when it is complete; else how the life ended in it. ``crash`` may lie in either stage."""
         self._crash = crash_at(self.world, crash) if crash is not None else None
-        budget = self.setting.budget
-        status = self.world.clean(self._watch(boundary), self._crash, budget.steps, budget.time_s)
+        budget = self.setting.budget_of(self.number)
+        status = self._or_bury(lambda: self.world.clean(self._watch(boundary), self._crash, budget.steps, budget.time_s))
         self.cut = self.world.events
         self.clean_steps = self.world.steps
         return status
@@ -199,8 +223,16 @@ class OpenLife:
     def rest(self, boundary: Boundary | None = None) -> RunStatus:
         """Stage 2, to its end, its crash or its budget."""
         self.world.start()
-        budget = self.setting.budget
-        return self.world.run(self._watch(boundary), self._crash, budget.steps, budget.time_s)
+        budget = self.setting.budget_of(self.number)
+        return self._or_bury(lambda: self.world.run(self._watch(boundary), self._crash, budget.steps, budget.time_s))
+
+    def _or_bury(self, go: Callable[[], T]) -> T:
+        """An interrupt, or an error of the harness, must not leave a world whose ``finally`` blocks run later."""
+        try:
+            return go()
+        except BaseException:
+            self.world.bury()
+            raise
 
     def _watch(self, boundary: Boundary | None) -> Callable[[], None] | None:
         if boundary is None:
@@ -287,7 +319,7 @@ def run_plan(setting: Setting, plan: Plan, references: Mapping[str, Any] | None 
     if references is None and plan:
         reference = run_life(setting, 1, {}, {}, None)
         references = reference.panel.summaries()
-        setting = replace(setting, budget=Budget.after(reference))
+        setting = setting.after(reference)
     lives: list[Life] = []
     files: Mapping[str, bytes] = {}
     scratch: Mapping[str, bytes] = {}

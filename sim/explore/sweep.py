@@ -12,7 +12,7 @@ from protocol.judging import Verdict
 from protocol.parts import Factory
 from scenarios.model import Scenario
 from sim.explore.explorer import Explorer, Progress
-from sim.explore.lives import CleanUp, Judges, Setting
+from sim.explore.lives import Budget, CleanUp, Judges, Setting
 from sim.explore.result import SweepResult, Verified, class_row, failures, judge_rows, tally
 from sim.explore.verify import verify_classes_afresh, verify_merged_points
 
@@ -40,7 +40,8 @@ def sweep(
 
     ``outcomes`` are the disk outcomes each point is judged under. ``fail_fast`` stops at the first broken class,
     ``budget_s`` (wall seconds) before the next class once they are over; ``shard`` (i, n) runs every n-th class from the
-    i-th (0-based). What was not run is ``not_covered``. ``processes`` and ``clean_up`` replace the core's own (tests).
+    i-th (0-based). Where life 1 never ends, one class is run. What was not run is ``not_covered``. ``processes`` and
+    ``clean_up`` replace the core's own (tests).
     """
     started = time.perf_counter()
     cpu = time.process_time()
@@ -52,6 +53,7 @@ def sweep(
         timed=timed,
         processes=processes,
         clean_up=clean_up,
+        budget=Budget.of(scenario.job),
     )
     explorer = Explorer(setting, outcomes, progress)
     explorer.enumerate()
@@ -60,11 +62,12 @@ def sweep(
     wanted = sorted({number for point in drawn for number, _ in explorer.classes.pairs[explorer.points.pair[point]]})
     if shard is not None:
         wanted = wanted[shard[0] :: shard[1]]
+    stuck = explorer.life_1.status.outcome in ("steps", "time")  # its list of points has no end, and the verdict is known
     _drop_captures(explorer, wanted)
     for done, number in enumerate(wanted, start=1):
         explorer.run_class(number)
         explorer.progress("classes", done, len(wanted))
-        if fail_fast and explorer.classes.rows[number].verdict is Verdict.BROKEN:
+        if stuck or (fail_fast and explorer.classes.rows[number].verdict is Verdict.BROKEN):
             break
         if budget_s is not None and time.perf_counter() - started > budget_s:
             break
@@ -73,7 +76,7 @@ def sweep(
     rows = explorer.classes.rows
     judged = [p for p in drawn if all(rows[number].was_run for number, _ in explorer.classes.pairs[explorer.points.pair[p]])]
     verified = Verified()
-    if verify:
+    if verify and not stuck:
         cpu = time.process_time()
         untimed = replace(explorer.setting, timed=False)
         life_1, references, classes = explorer.life_1, explorer.references, explorer.classes

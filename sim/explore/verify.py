@@ -18,7 +18,7 @@ from typing import Any
 from protocol.history import Record
 from protocol.judging import Panel
 from sim.explore.classes import Classes, CrashClass, carriers, key_of
-from sim.explore.lives import Life, Setting, record_digests, run_life, where_they_part
+from sim.explore.lives import Life, Setting, end_of_clean_up, record_digests, run_life, where_they_part
 from sim.explore.points import Plan, PlanItem, Points, rank
 from sim.explore.result import Verified
 
@@ -61,21 +61,36 @@ def differences(row: CrashClass, violations: int, item: PlanItem, first: Life, s
 def explained(
     setting: Setting,
     life_1: Sequence[Record],
+    rows: Sequence[CrashClass],
     row: CrashClass,
     references: Mapping[str, Any],
     first: Life,
     second: Life | None,
 ) -> str:
-    """Where a re-run that disagrees leaves the run it should equal: in life 1, or in the life 2 that the class ran."""
+    """Where a re-run that disagrees leaves the run it should equal: in life 1, in the life 2 that the class ran, or in
+    the second stage that the class was given by another."""
     same = life_1[: first.events]
     if record_digests(same) != record_digests(first.history):
         return f"life 1 is not the same twice: {where_they_part(same, record_digests(first.history))}"
     _, own = crash_and_restore(setting, (PlanItem.at(row.address, row.outcome),), references)
     if own is None or own.digest != row.history_hash:
-        return "the class's own point, run again, does not give the saved hash either"
+        return f"the class's own point, run again, does not give its hash either{_lent(setting, rows, row, references, own)}"
     if second is None:
         return "life 1 is the same as far as it went"
     return f"beside the class's own point, {row.address.words()}, {where_they_part(own.history, record_digests(second.history))}"
+
+
+def _lent(setting: Setting, rows: Sequence[CrashClass], row: CrashClass, references: Mapping[str, Any], own: Life | None) -> str:
+    """Where a class's own second stage parts from the one that it shares."""
+    if own is None or row.shared < 0:
+        return ""
+    lender = rows[row.shared]
+    _, lent = crash_and_restore(setting, (PlanItem.at(lender.address, lender.outcome),), references)
+    if lent is None:
+        return ""
+    ours, theirs = (life.history[end_of_clean_up(life.history) :] for life in (own, lent))
+    part = where_they_part(ours, record_digests(theirs))
+    return f"; after the clean-up it shares with the point {lender.address.words()}, and {part}"
 
 
 def verify_merged_points(
@@ -100,7 +115,7 @@ def verify_merged_points(
         row = classes.rows[number]
         wrong = differences(row, points.violations[point], item, first, second)
         if wrong:
-            wrong.append(explained(setting, life_1, row, references, first, second))
+            wrong.append(explained(setting, life_1, classes.rows, row, references, first, second))
         out.reruns += 1
         out.agreed += not wrong
         out.disagreements.extend(f"re-run of the point {item.words()}: {text}" for text in wrong)
@@ -143,7 +158,7 @@ def run_afresh(setting: Setting, items: Sequence[PlanItem]) -> dict[str, Any]:
     environment["PYTHONHASHSEED"] = "1" if environment.get("PYTHONHASHSEED") != "1" else "2"
     environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     done = subprocess.run(
-        [sys.executable, "-m", "sim.explore.fresh"],
+        [sys.executable, "-P", "-m", "sim.explore.fresh"],  # -P: a folder `sim` where the user stands is not ours
         input=job,
         capture_output=True,
         env=environment,

@@ -58,10 +58,11 @@ def test_each_address_names_an_event_of_the_history_and_k_counts_on_from_its_ste
         before = address
 
 
-def test_each_address_replays_to_its_own_boundary_and_its_own_class(explorer: Explorer) -> None:
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_each_address_replays_to_its_own_boundary_and_its_own_class(explorer: Explorer, every: int) -> None:
     setting = replace(explorer.setting, judges=())
     rows, pairs, points = explorer.classes.rows, explorer.classes.pairs, explorer.points
-    for point in range(1, len(points), 3):
+    for point in range(0, len(points), every):
         for number, outcome in pairs[points.pair[point]]:
             life = run_life(setting, 1, {}, {}, None, crash=PlanItem.at(points.address(point), outcome))
             assert life.fired and life.address == points.address(point)

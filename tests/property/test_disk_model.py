@@ -1,8 +1,12 @@
-"""The disk against a naive model: whole trees as path -> content, and a log of what was synced."""
+"""The disk against a naive model (whole trees as path -> content, and a log of what was synced) and against a real one."""
 
 from __future__ import annotations
 
 import copy
+import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -44,6 +48,8 @@ class Model:
         self, names: dict[tuple[int, str], int], number: int = 0, prefix: str = "", above: tuple[int, ...] = (0,)
     ) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
+        if prefix and not any(folder == number for folder, _ in names):
+            found[prefix] = b""  # an empty folder
         for (folder, name), child in names.items():
             if folder == number:
                 if self.content[child] is None:
@@ -162,3 +168,53 @@ def test_nothing_unsynced_survives_none_and_a_capture_makes_the_same_disk_again(
         again = Disk.of(disk.surviving(outcome))
         assert again.surviving("none") == again.surviving("all") == disk.surviving(outcome)
         assert again.key("none") == again.key("all") == disk.key(outcome)
+
+
+def really(root: Path, name: str, arguments: tuple[Any, ...]) -> bool:
+    """The same operation on a real file system; whether it was done."""
+    paths = [root / argument for argument in arguments if isinstance(argument, str)]
+    try:
+        if name == "write":
+            paths[0].parent.mkdir(parents=True, exist_ok=True)
+            paths[0].write_bytes(arguments[1])
+        elif name == "rename":
+            os.replace(*paths)
+        elif name == "remove":
+            shutil.rmtree(paths[0]) if paths[0].is_dir() else paths[0].unlink()
+        else:
+            assert paths[0].is_dir() == (name == "fsync_dir"), "a folder is synced as a folder, a file as a file"
+            opened = os.open(paths[0], os.O_RDONLY)
+            os.fsync(opened)
+            os.close(opened)
+    except (OSError, AssertionError):
+        return False
+    return True
+
+
+def really_there(root: Path) -> dict[str, bytes]:
+    """Path -> content, empty folders with ``/`` at the end."""
+    found: dict[str, bytes] = {}
+    for path in root.rglob("*"):
+        name = path.relative_to(root).as_posix()
+        if path.is_file():
+            found[name] = path.read_bytes()
+        elif not any(path.iterdir()):
+            found[name + "/"] = b""
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(OPERATIONS, max_size=20))
+def test_a_real_file_system_does_and_holds_the_same(operations: list[tuple[Any, ...]]) -> None:
+    disk = Disk()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, *arguments in operations:
+            try:
+                getattr(disk, name)(*arguments)
+                done = True
+            except ProtocolError:
+                done = False
+            assert really(root, name, tuple(arguments)) == done, (name, arguments)
+            assert disk.surviving("all") == really_there(root)
+            assert disk.names("") == tuple(sorted(os.listdir(root)))

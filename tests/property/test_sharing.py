@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -56,38 +56,36 @@ def explored(setting: Setting) -> tuple[Explorer, Sequence[Capture]]:
     return explorer, [capture for capture in captures if capture is not None]
 
 
-@pytest.mark.parametrize("case", CASES)
+OFTEN = ("turn", "discard-of-every-life", "failed-prepare-of-life-2", "no-environment-in-life-2", "discard-at-the-start")
+
+
+@pytest.mark.parametrize("case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES])
 def test_every_class_gives_what_its_own_life_gives(case: str) -> None:
     explorer, captures = explored(setting_of(case))
     setting = explorer.setting.independent()
     assert any(row.shared >= 0 for row in explorer.classes.rows)
+    injected = [type(record.event).__name__ for record in explorer.life_1.history].count("FaultInjected")
     for row, capture in zip(explorer.classes.rows, captures, strict=True):
         alone = run_life(setting, 2, capture.files, capture.scratch, explorer.references)
         assert alone.digest == row.history_hash
         assert alone.panel.verdicts() == row.verdicts
         assert alone.panel.violations == row.violations
         assert (alone.events, alone.steps, alone.status.outcome) == (row.events, row.steps, row.status)
+        injected += any(type(record.event).__name__ == "FaultInjected" for record in alone.history)
+    assert bool(injected) == bool(setting.scenario.faults)
 
 
-@pytest.mark.parametrize("case", ["turn", "broken-stream-of-every-life", "discard-inside-the-clean-up"])
-def test_merged_points_truly_killed_and_restored_agree_with_their_class(case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "count"),
+    [("broken-stream-of-every-life", 6), *[pytest.param(case, 80, marks=pytest.mark.slow) for case in CASES]],
+)
+def test_merged_points_truly_killed_and_restored_agree_with_their_class(case: str, count: int) -> None:
     explorer, _ = explored(setting_of(case))
     setting, points, classes = explorer.setting.independent(), explorer.points, explorer.classes
     opened = {row.opened for row in classes.rows}
     merged = [point for point in range(len(points)) if point not in opened]
-    for point in sorted(merged, key=lambda point: rank("test", point))[:25]:
+    for point in sorted(merged, key=lambda point: rank("test", point))[:count]:
         for number, outcome in classes.pairs[points.pair[point]]:
             item = PlanItem.at(points.address(point), outcome)
             first, second = crash_and_restore(setting, (item,), explorer.references)
             assert differences(classes.rows[number], points.violations[point], item, first, second) == []
-
-
-def test_a_discard_asked_for_during_the_clean_up_reaches_the_controller() -> None:
-    setting = setting_of("discard-at-the-start")
-    named = [(record.process, type(record.event).__name__) for record in run_life(setting, 1, {}, {}, None).history]
-    told: Mapping[tuple[str, str], int] = {key: index for index, key in enumerate(reversed(named))}
-    assert ("job", "FaultInjected") in told
-    plain = msgspec.structs.replace(setting.scenario, faults=())
-    without = run_life(Setting(scenario=plain, seed=setting.seed, judges=()), 1, {}, {}, None)
-    delivered = run_life(setting, 1, {}, {}, None)
-    assert delivered.steps > without.steps, "the message landed and was answered"

@@ -6,12 +6,15 @@ Module-level functions only, so that the fresh process of ``sim.explore.verify``
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from protocol.config import Job
 from protocol.errors import RestoreRefused
 from protocol.history import (
+    AnchorMade,
     CleanupDone,
     FileDone,
     Record,
@@ -41,6 +44,7 @@ async def clean_up(rt: Runtime) -> None:
     for name in await rt.files.list(""):
         if name.startswith("tmp_"):
             await rt.files.remove(name)
+            rt.record(AnchorMade(name))  # an event that no second stage shows
             removed += 1
     if removed:
         await rt.files.fsync_dir("")
@@ -61,18 +65,19 @@ async def restore(rt: Runtime) -> int:
     return step
 
 
-async def save(rt: Runtime, step: int, *, careless: bool) -> None:
+async def save(rt: Runtime, step: int, *, careless: bool, hasty: bool = False) -> None:
     folder = f"tmp_{step}"
     await rt.files.write(f"{folder}/count.json", json.dumps(step).encode())
     if not careless:
         await rt.files.fsync(f"{folder}/count.json")
-    await rt.files.fsync_dir(folder)
+    if not hasty:
+        await rt.files.fsync_dir(folder)
     await rt.files.rename(folder, f"step_{step}")
     await rt.files.fsync_dir("")
 
 
-async def count(rt: Runtime, *, careless: bool = False, reads_scratch: bool = False) -> None:
-    """Counts to STEPS, saving after each step; ``careless`` syncs names and no content."""
+async def count(rt: Runtime, *, careless: bool = False, hasty: bool = False, reads_scratch: bool = False) -> None:
+    """Counts to STEPS, saving after each step; ``careless`` syncs names and no content, ``hasty`` no name inside a save."""
     try:
         step = await restore(rt)
         await rt.files.write(f"life-{rt.life}/scratch/{rt.me}/note", str(rt.now()).encode())
@@ -87,7 +92,7 @@ async def count(rt: Runtime, *, careless: bool = False, reads_scratch: bool = Fa
             if reads_scratch:
                 await rt.files.write(f"life-{rt.life}/scratch/{rt.me}/step-{step}", b"x" * step)
             rt.record(WeightsSynced(step))
-            await save(rt, step, careless=careless)
+            await save(rt, step, careless=careless, hasty=hasty)
     except RestoreRefused as error:
         rt.record(RunFailed("RestoreRefused", error.cause.value, str(error)))
         raise
@@ -96,6 +101,10 @@ async def count(rt: Runtime, *, careless: bool = False, reads_scratch: bool = Fa
 
 async def careless_count(rt: Runtime) -> None:
     await count(rt, careless=True)
+
+
+async def hasty_count(rt: Runtime) -> None:
+    await count(rt, hasty=True)
 
 
 async def count_reading_scratch(rt: Runtime) -> None:
@@ -107,6 +116,34 @@ async def forgetful_count(rt: Runtime) -> None:
     await count(rt)
     if rt.life > 1:
         await rt.signal().wait()
+
+
+async def restless_count(rt: Runtime) -> None:
+    """After a restart it looks at the disk for ever."""
+    await count(rt)
+    while rt.life > 1:
+        await rt.files.list("")
+
+
+async def count_by_the_clock(rt: Runtime) -> None:
+    """Not deterministic: it looks at the real clock."""
+    await rt.sleep(time.time() % 0.01)
+    await count(rt)
+
+
+async def count_lives(rt: Runtime) -> None:
+    """Not deterministic: a life knows how many were run before it in this process."""
+    lives = sys.modules[__name__].__dict__
+    lives["_lives"] = lives.get("_lives", 0) + 1
+    await rt.sleep(lives["_lives"] * 0.001)
+    await count(rt)
+
+
+async def count_in_hash_order(rt: Runtime) -> None:
+    """Deterministic in one process only: it walks a set of strings."""
+    for place, name in enumerate({f"name {number}" for number in range(20)}):
+        await rt.sleep(0.001 * place * len(name) if name.endswith("7") else 0.001)
+    await count(rt)
 
 
 class EveryStepIsCommitted(Judge):
@@ -201,6 +238,13 @@ class NoThirdStepInLife1(Judge):
         assert isinstance(event, StepCommitted)
         if record.life == 1 and event.step == 3:
             yield self.broken("step 3", record)
+
+
+class SeesTheCleanUpRemove(Judge):
+    """Something was removed."""
+
+    invariant = "T7"
+    needs = (AnchorMade,)
 
 
 JUDGES = (EveryStepIsCommitted, SavesAreWritten)

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from protocol.history import Record, Restored
 from protocol.judging import Judge, Violation
 from rollproof import commands, running, showing, sweeping
 from rollproof.cli import main
+from rollproof.tokens import read_token
 
 SMALL = """
 format = 1
@@ -148,8 +150,8 @@ def test_a_replay_says_its_plan_first_and_then_its_timeline(small: str, capsys: 
 
 def test_another_code_version_is_a_warning_and_another_scenario_a_refusal(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["run", small, "--crash", "controller-SnapshotPublished-1-none", "--json"])
-    token = commands.read_token(object_of(capsys)["token"])
-    older = commands.msgspec.structs.replace(token, code_digest="00000000")
+    token = read_token(object_of(capsys)["token"])
+    older = msgspec.structs.replace(token, code_digest="00000000")
     assert main(["replay", str(older), "--scenario", small, "--json"]) == 0
     shown = capsys.readouterr()
     assert "warning: the token was made by code 00000000" in shown.err and json.loads(shown.out)["version_matches"] is False

@@ -54,6 +54,13 @@ from rollproof.cli import main
         ("bench kernel", "the command 'bench' comes with a later step"),
         ("shrink rp1.x", "the command 'shrink' comes with a later step"),
         ("nonsense", "nonsense"),
+        ("sweep workplace --config-strict", "--config-strict is given without --config"),
+        ("sweep workplace --points 99999999999999999999", "it must be all or a number above 0"),
+        ("sweep workplace --seeds 0:99999999999999", "two numbers of at most 12 digits"),
+        ("sweep workplace --seed 9999999999999", "--seed has 13 digits"),
+        ("run workplace --crash controler-StepCommitted-1-0", "there is no process 'controler': this job has job, controller"),
+        ("run workplace --crash gym-7-LifeStarted-1-0", "there is no process 'gym-7'"),
+        ("judge", "rollproof judge --help lists what there is"),
     ],
 )
 def test_wrong_usage_and_input_is_one_line_and_exit_2(
@@ -146,3 +153,51 @@ def test_a_stranger_with_the_name_of_a_room_is_refused(tmp_path: Path) -> None:
     )
     assert finished.returncode == 2
     assert f"the package 'sim' was found in {stranger}" in finished.stderr and "Traceback" not in finished.stderr
+
+
+def test_a_command_that_needs_another_word_shows_its_help_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.startswith("Usage: rollproof") and "\n  sweep " in shown.err
+
+
+@pytest.mark.parametrize("option", ["--tasks", "--config", "--faults"])
+def test_an_empty_file_name_is_named_by_its_option(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "sibling", option, ""]) == 2
+    assert f"{option} is empty: name a file" in capsys.readouterr().err
+
+
+def test_junit_never_replaces_an_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text("mine")
+    assert main(["run", str(mine), "--junit", str(mine)]) == 2
+    assert "is one of the inputs: name another file" in capsys.readouterr().err and mine.read_text() == "mine"
+
+
+def test_a_reader_that_goes_away_leaves_the_verdicts_exit_code() -> None:
+    job = subprocess.Popen(
+        [sys.executable, "-m", "rollproof", "scenarios", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert job.stdout is not None and job.stderr is not None
+    job.stdout.close()
+    assert job.stderr.read() == "" and job.wait() == 0
+    job.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [
+        ("tokens_min = -5", "profile.tokens_min is -5: it must be 0 or more"),
+        ("token_s = nan", "profile.token_s is nan: it must be 0 or more"),
+        ("tokens_min = 9\ntokens_max = 3", "profile.tokens_min is 9 and profile.tokens_max is 3"),
+        ("[profile.trainer]\ngroup_s = [0.2, 0.1]", "profile.trainer.group_s is [0.2, 0.1]: its first number"),
+        ("[profile.trainer]\nspam = 1", "profile.trainer.spam is not a known key; known are finish_s"),
+    ],
+)
+def test_a_knob_out_of_its_range_is_refused(
+    knobs: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "knobs.toml"
+    path.write_text(f'format = 1\nname = "knobs"\n[job]\ntarget_level = "sibling"\n[profile]\n{knobs}\n')
+    assert main(["scenarios", "check", str(path)]) == 2
+    assert expected in capsys.readouterr().err

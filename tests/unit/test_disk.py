@@ -31,9 +31,67 @@ def test_a_name_is_durable_only_if_every_name_above_it_is() -> None:
     disk.fsync("x/y/a")
     disk.fsync_dir("x/y")
     disk.fsync_dir("")
-    assert disk.surviving("none") == {}
+    assert disk.surviving("none") == {"x/": b""}
     disk.fsync_dir("x")
     assert disk.surviving("none") == {"x/y/a": b"1"}
+
+
+def test_a_folder_that_is_durable_before_its_names_survives_empty() -> None:
+    """A save that syncs only the folder above leaves a final name with nothing in it: the restore must meet that."""
+    disk = Disk()
+    disk.write("tmp_step_1/weights", b"1")
+    disk.fsync("tmp_step_1/weights")
+    disk.rename("tmp_step_1", "step_1")
+    disk.fsync_dir("")
+    assert disk.surviving("none") == {"step_1/": b""}
+    assert Disk.of(disk.surviving("none")).names("") == ("step_1",)
+    disk.fsync_dir("step_1")
+    assert disk.surviving("none") == disk.surviving("all") == {"step_1/weights": b"1"}
+
+
+def test_a_life_folder_that_holds_nothing_but_scratch_is_no_surviving_folder() -> None:
+    disk = Disk()
+    disk.write("life-1/scratch/gym-0/journal", b"1")
+    assert disk.surviving("all") == {}
+    disk.write("life-1/log", b"1")
+    disk.remove("life-1/log")
+    assert disk.surviving("all") == {}
+    assert disk.scratch() == {"life-1/scratch/gym-0/journal": b"1"}
+
+
+def test_a_file_that_moved_between_two_folders_is_where_its_synced_folders_say() -> None:
+    def moved(*synced: str) -> dict[str, bytes]:
+        disk = Disk.of({"a/f": b"1", "a/x": b"", "b/y": b""})
+        disk.rename("a/f", "b/f")
+        for folder in synced:
+            disk.fsync_dir(folder)
+        return {path: data for path, data in disk.surviving("none").items() if path.endswith("f")}
+
+    assert moved() == {"a/f": b"1"}
+    assert moved("a") == {}, "the old name is gone for good, the new one is not there yet"
+    assert moved("b") == {"a/f": b"1", "b/f": b"1"}
+    assert moved("a", "b") == {"b/f": b"1"}
+
+
+def test_a_file_made_again_under_a_removed_name_is_another_file() -> None:
+    disk = Disk.of({"a": b"old"})
+    disk.remove("a")
+    disk.write("a", b"new")
+    disk.fsync("a")
+    assert disk.surviving("none") == {"a": b"old"}, "the name still points at the old file"
+    disk.fsync_dir("")
+    assert disk.surviving("none") == {"a": b"new"}
+
+
+def test_a_renamed_folder_takes_what_is_not_synced_in_it_along() -> None:
+    disk = Disk.of({"t/a": b"1"})
+    disk.write("t/b", b"2")
+    disk.write("t/a", b"changed")
+    disk.rename("t", "u")
+    disk.fsync_dir("")
+    assert (disk.surviving("none"), disk.surviving("all")) == ({"u/a": b"1"}, {"u/a": b"changed", "u/b": b"2"})
+    disk.fsync_dir("u")
+    assert disk.surviving("none") == {"u/a": b"1", "u/b": b""}
 
 
 def test_an_unsynced_overwrite_loses_to_the_old_content() -> None:
@@ -57,7 +115,7 @@ def test_a_removed_tree_is_there_after_a_crash_until_its_folder_is_synced() -> N
     disk.write("t/c", b"3")
     disk.fsync("t/c")
     disk.fsync_dir("")
-    assert disk.surviving("none") == {}  # the new t is durable, the name in it is not
+    assert disk.surviving("none") == {"t/": b""}  # the new t is durable, the name in it is not
 
 
 @pytest.mark.parametrize(

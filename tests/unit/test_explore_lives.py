@@ -118,3 +118,16 @@ def test_the_history_hash_is_made_from_the_records_alone() -> None:
 
 def test_the_first_life_of_two_runs_is_the_same_in_every_byte() -> None:
     assert run_life(setting(), 1, {}, {}, None).digest == run_life(setting(), 1, {}, {}, None).digest
+
+
+def test_a_plan_and_a_sweep_give_a_restored_life_the_same_budget() -> None:
+    """Else a life that never ends would run on longer when it is replayed, and its history hash would be another."""
+    reference = run_life(setting(), 1, {}, {}, None)
+    after = setting().after(reference)
+    assert after.budget_of(1) == setting().budget, "life 1 is the same life whatever is known about it"
+    assert after.budget_of(2) == Budget.after(reference)
+    plan = (PlanItem("controller", "StepCommitted", 1),)
+    alone, known = run_plan(setting(toys.restless_count), plan), run_plan(setting(toys.restless_count).after(reference), plan, {})
+    assert [life.status.outcome for life in alone] == ["crashed", "steps"]
+    assert alone[1].digest == known[1].digest
+    assert alone[1].steps < Budget().steps

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import explore_toys as toys
@@ -11,6 +13,7 @@ import pytest
 from protocol.judging import Contract, Verdict
 from protocol.runtime import Runtime
 from scenarios.model import Expect
+from sim.explore.explorer import Effort, Explorer
 from sim.explore.lives import Setting, run_plan
 from sim.explore.points import Address, PlanItem
 from sim.explore.result import SweepResult, failing
@@ -87,6 +90,15 @@ def test_a_save_that_is_not_synced_is_broken_and_names_its_smallest_point() -> N
     assert again[1].panel.verdicts()["T1"] is Verdict.BROKEN
 
 
+def test_a_save_whose_inner_names_are_not_synced_leaves_an_empty_folder_and_is_broken() -> None:
+    """The final name is durable, what is in it is not: as on a real disk, the folder is there and empty."""
+    result = swept(toys.hasty_count, verify=False)
+    assert result.verdict is Verdict.BROKEN
+    (failure,) = failing(result)
+    assert failure.invariant == "T1" and "step_1/count.json" in failure.message
+    assert failure.plan[0].outcome == "none"
+
+
 def test_a_refusal_counts_as_fired_only_if_the_contract_allows_it() -> None:
     result = swept(toys.careless_count, verify=False)
     assert {entry.proof for entry in result.rows if entry.status == "failed"} == {""}
@@ -120,10 +132,78 @@ def test_a_read_of_another_lifes_scratch_is_a_failure_of_sharing_that_the_reruns
     assert any("another history hash" in message for message in result.messages)
 
 
+@pytest.mark.parametrize("main", [toys.count_by_the_clock, toys.count_lives])
+def test_a_life_that_is_not_the_same_twice_is_said_so_with_the_event_where_it_parts(main: Any) -> None:
+    result = swept(main)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.verified.agreed == 0
+    assert any("life 1 is not the same twice: they part at event" in message for message in result.messages)
+
+
+def test_a_life_that_depends_on_the_hash_seed_is_seen_by_the_fresh_process() -> None:
+    result = swept(toys.count_in_hash_order)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.verified.reruns == result.verified.agreed
+    assert result.verified.fresh_process["agreed"] == 0
+    assert any("(controller RestoreChosen at" in message for message in result.messages)
+
+
+def test_a_read_outside_the_class_key_is_told_with_the_event_where_two_points_of_a_class_part() -> None:
+    messages = swept(toys.count_reading_scratch).messages
+    assert any("after the clean-up it shares with the point" in text and "they part at event" in text for text in messages)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_judge_that_only_the_clean_up_of_another_life_reached_was_not_reached(order: int) -> None:
+    """Lives that share their second stage do not share what their clean-ups showed, whichever of them is run first."""
+    setting = Setting(
+        scenario=toys.scenario(),
+        seed=1,
+        judges=(*toys.JUDGES, toys.SeesTheCleanUpRemove),
+        processes={"controller": toys.count},
+        clean_up=toys.clean_up,
+    )
+    explorer = Explorer(setting, ("none", "all"), None)
+    explorer.enumerate()
+    rows = explorer.classes.rows
+    for number in range(len(rows))[::order]:
+        explorer.run_class(number)
+    assert any(row.shared >= 0 for row in rows)
+    for row in rows:
+        alone = run_plan(setting, (PlanItem.at(row.address, row.outcome),))[1]
+        assert alone.panel.verdicts() == row.verdicts
+    assert {row.verdicts["T7"] for row in rows} == {Verdict.HELD, Verdict.NOT_REACHED}
+
+
+def test_the_history_of_life_1_can_be_let_go() -> None:
+    result = swept(verify=False)
+    assert result.reference.events == result.events
+    result.forget_life_1()
+    assert result.life_1 is None and "life_1" not in result.as_json()
+    with pytest.raises(AssertionError, match="let go"):
+        assert result.reference
+
+
 def test_reruns_and_the_fresh_process_agree_on_a_sound_job() -> None:
     verified = swept().verified
     assert verified.reruns == verified.agreed > 0
     assert verified.fresh_process == {"classes": 4, "agreed": 4}
+
+
+def test_a_folder_named_sim_where_the_user_stands_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sim").mkdir()
+    (tmp_path / "sim" / "__init__.py").write_text("raise ImportError('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    assert swept().verified.fresh_process == {"classes": 4, "agreed": 4}
+
+
+def test_no_part_of_the_cost_of_an_event_is_negative_on_a_busy_machine() -> None:
+    """Half of the wall time went to others, nearly all of the rest to the core: what is left is the kernel's."""
+    effort = Effort(events=1_000, core_ns=1_900_000, judge_ns=90_000, cpu_s=0.001, wall_s=0.002)
+    cost = effort.us_per_event()
+    assert cost == {"kernel": pytest.approx(0.0, abs=0.01), "core": 0.95, "judges": 0.05, "all": 1.0}
+    assert min(cost.values()) >= 0
+    assert min(replace(effort, core_ns=2_500_000).us_per_event().values()) >= 0, "clocks that disagree"
 
 
 @pytest.mark.parametrize(

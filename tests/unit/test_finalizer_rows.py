@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from chain_samples import GROUP, PROMPT, chain_rows, group_request, sealed_again, staged
 
-from protocol.data_plane.digests import StagedRow
+from protocol.data_plane.digests import StagedRow, carry_digest, generated_digest
 from protocol.data_plane.finalizer import build_rows, request_fault
-from protocol.data_plane.rows import row_fault
+from protocol.data_plane.rows import calls_of, row_fault
 from protocol.identity import sample_id
 from protocol.ledger.receipts import receipt_of
 from protocol.messages import FinalizeGroup
@@ -95,3 +95,22 @@ def test_a_request_that_is_not_every_sibling_once_in_order_is_refused(order: tup
     request = group_request(chains())
     partial = msgspec.structs.replace(request, siblings=tuple(request.siblings[index] for index in order))
     assert "in order" in request_fault(partial, SIBLINGS)
+
+
+def test_a_trained_row_names_the_digest_of_each_call_of_its_chain() -> None:
+    request, stored_rows = without()
+    rows, _ = build_rows(request, stored_rows)
+    for row, chain in zip(rows, chains(), strict=True):
+        assert [call for call, _, _ in calls_of(row)] == [one.key for one in chain]
+        for (_, carry, made), one in zip(calls_of(row), chain, strict=True):
+            first = len(one.tokens) - one.generated
+            assert carry == carry_digest(one.tokens[:first])
+            assert made == generated_digest(one.tokens[first:], one.logprobs[first:])
+
+
+def test_tokens_that_no_call_accounts_for_stand_last_without_a_key() -> None:
+    request, stored_rows = without()
+    row = build_rows(request, stored_rows)[0][0]
+    longer = msgspec.structs.replace(row, tokens=(*row.tokens, 5), mask=(*row.mask, 1), logprobs=(*row.logprobs, -1.0))
+    assert calls_of(longer)[:-1] == calls_of(row)
+    assert calls_of(longer)[-1][0] == ""

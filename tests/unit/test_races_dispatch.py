@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
 from whole_job import JOB, Lived, changed, every, fault, live
 
-from protocol.config import Level, Sampler
+from protocol.config import Sampler
 from protocol.controller.dispatch import GroupDispatch
 from protocol.controller.samplers import Shortfall, decide_shortfall
 from protocol.errors import Cause, PeerFailed
@@ -16,12 +15,10 @@ from protocol.history import (
     AttemptAbandoned,
     AttemptRefused,
     BudgetSpent,
-    CursorMoved,
     DrainEnded,
     FailureArrived,
     FaultInjected,
     GroupDropped,
-    PromptPassedOver,
     RefusalArrived,
     RetireQueued,
     RunFailed,
@@ -30,7 +27,6 @@ from protocol.history import (
     StepCommitted,
     StreamEnded,
 )
-from protocol.messages import Generate
 from protocol.runtime import Runtime
 
 # With this seed a snapshot closes Gym just before rows of prompt 3 arrive: two of them are refused.
@@ -101,6 +97,15 @@ def test_a_batch_that_loses_a_group_is_filled_up_without_a_free_batch_of_permits
     assert [event.ordinals for event in lived.events(StepCommitted)] == [(1, 4), (2, 3)]
 
 
+def test_a_pump_that_waits_for_a_whole_batch_of_permits_decides_again_when_one_comes_free() -> None:
+    """The first batch holds all three: the next one waits for them, and then a discard leaves a single one for a top-up."""
+    job = changed(max_buffered_rollouts=3, num_prompts_per_step=3, min_groups_for_streaming_train=1, target_level="sibling")
+    lived = live(job, fault("AttemptDispatched", "discard", occurrence=6, ordinal=0))
+    assert lived.status.outcome == "ended", lived.status
+    assert [event.ordinal for event in lived.events(GroupDropped)] == [0]
+    assert lived.events(StepCommitted)[0].ordinals == (1, 2, 3)
+
+
 @pytest.mark.parametrize("occurrence", [1, 3, 5])
 def test_weight_fifo_replaces_what_a_discard_took(occurrence: int) -> None:
     """Its gate counts batches: what a batch lost must be reserved again, or no step can be filled."""
@@ -163,7 +168,3 @@ def test_a_continuation_that_fails_is_retired_so_that_its_mark_can_go() -> None:
     failed = {event.key for event in second.events(FailureArrived) if event.key.endswith("-a1")}
     assert failed, "nothing was continued"
     assert failed <= {event.key for event in second.events(RetireQueued)}
-
-
-def test_names_used_here_exist() -> None:
-    assert (Level.TURN, Generate.__name__, CursorMoved.__name__, PromptPassedOver.__name__, Counter())

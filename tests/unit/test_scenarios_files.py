@@ -209,3 +209,56 @@ def test_a_faults_file_adds_to_the_scenarios_own(tmp_path: Path) -> None:
     assert "tags is not a known key" in refusal(
         "workplace", faults=written(tmp_path, "format = 1\ntags = []\nfaults = []\n", "b.toml")
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("format = 1", "format = 2", "format is 2: this version reads format 1"),
+        ("format = 1", "format = 1.0", "format is 1.0: this version reads format 1"),
+        ("format = 1", "format = true", "format is True: this version reads format 1"),
+        ('"small"', '"Small one"', "it must be lower-case letters, digits and -"),
+        ("siblings = 2", "siblings = 1000000000", "load.siblings is 1000000000: it must be less than or equal to 200000"),
+        (
+            "siblings = 2",
+            "siblings = 2\ngym_instances = 2000",
+            "load.gym_instances is 2000: it must be less than",
+        ),
+        ("train_steps = 1", 'train_steps = 1\n[contract]\nmay_end = ["RestoreRefusd"]', "contract.may_end[0] is 'RestoreRefusd'"),
+        ("train_steps = 1", 'train_steps = 1\n[expect]\nverdict = "BROKEN"', "expect.verdict 'BROKEN' comes with a later step"),
+        ("train_steps = 1", 'train_steps = 1\n[expect]\nreach = ["StepComitted"]', "did you mean 'StepCommitted'?"),
+        ("siblings = 2", "siblings = " + "9" * 5000, "is no TOML (Exceeds the limit"),
+        ("siblings = 2", 'siblings = 2\ntasks = "a\\u0000b"', "cannot be read"),
+        ("train_steps = 1", "train_steps = " + "[" * 100_000, "is nested too deeply"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_what_would_be_right(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert expected in refusal(written(tmp_path, SMALL.replace(old, new, 1)))
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL, encoding="utf-8-sig")
+    assert load(str(path)).scenario.name == "small"
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    assert "cannot be read (File name too long)" in refusal("x" * 300 + ".toml")
+
+
+def test_a_faults_file_without_a_fault_is_refused(tmp_path: Path) -> None:
+    empty = written(tmp_path, "format = 1\nfaults = []\n", "faults.toml")
+    assert "faults is []: it must have at least one entry" in refusal("sibling", faults=empty)
+
+
+@pytest.mark.parametrize(
+    ("do", "expected"),
+    [
+        ('{ break_stream = { instance = "controller" } }', "instance is 'controller': this job's Gym instances are gym-0"),
+        ('{ break_stream = { instance = "" } }', "instance is '': this job's Gym instances are gym-0"),
+        ('{ fail_call = { operation = "Prepare", to = "" } }', "to is '': this job's processes are job, controller"),
+    ],
+)
+def test_a_fault_names_an_instance_or_a_process_of_the_job(tmp_path: Path, do: str, expected: str) -> None:
+    fault = f'[[faults]]\nat = {{ process = "controller", event = "StepCommitted" }}\ndo = {do}\n'
+    assert expected in refusal(written(tmp_path, SMALL + fault))

@@ -144,3 +144,31 @@ def test_defaults_that_lie_beside_the_file_are_merged_below_it(tmp_path: Path) -
     written(tmp_path, "grpo:\n  num_prompts_per_step: 3\n  max_num_steps: 2\n", "base.yaml")
     overlay = read_config(written(tmp_path, "defaults: base.yaml\ngrpo:\n  max_num_steps: 5\n"))
     assert overlay.values == {"num_prompts_per_step": 3, "train_steps": 5} and overlay.not_modelled == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hello", "holds a single value: a YAML mapping was expected"),
+        ("- 1", "holds a list: a YAML mapping was expected"),
+        ("grpo:\n  seed:\n    a: 1", "grpo.seed is a table: it must be a single value"),
+        ("grpo.seed: 1", "grpo.seed is written as one key with a dot"),
+        ("defaults: 5", "defaults is 5: it must be a file name or a list of them"),
+        ("defaults: {a: b}", "it must be a file name or a list of them"),
+        ("defaults: grpo.yaml", "leads back to itself"),
+        ("grpo:\n  seed: " + "9" * 5000, "cannot be read as YAML (Exceeds the limit"),
+        ("grpo:\n  num_prompts_per_step: ${grpo.num_prompts_per_step}", "Recursive interpolation detected"),
+    ],
+)
+def test_a_config_that_means_nothing_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in refusal(written(tmp_path, text))
+
+
+def test_defaults_whose_types_clash_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, "grpo: [1]", "base.yaml")
+    assert "cannot be laid over its defaults base.yaml" in refusal(written(tmp_path, "defaults: base.yaml\ngrpo: {seed: 5}"))
+
+
+def test_a_value_that_is_still_to_be_filled_in_keeps_the_scenarios(tmp_path: Path) -> None:
+    overlay = read_config(written(tmp_path, "grpo:\n  seed: ???\n"))
+    assert overlay.values == {} and "grpo.seed" in overlay.kept

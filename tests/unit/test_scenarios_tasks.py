@@ -103,3 +103,29 @@ def test_a_missing_or_empty_tasks_file_is_refused(tmp_path: Path) -> None:
 def test_the_tasks_option_replaces_the_scenarios_tasks(tmp_path: Path) -> None:
     scenario = load("workplace", tasks=written(tmp_path, json.dumps(row()))).scenario
     assert [task.task_id for task in scenario.tasks] == ["3"] and scenario.terms.data_length == 1
+
+
+def test_only_a_line_feed_ends_a_row(tmp_path: Path) -> None:
+    parameters = {"input": "one\u2028two\x85three", "tools": None}
+    line = json.dumps(row(responses_create_params=parameters, ground_truth=[]), ensure_ascii=False)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + line.encode() + b"\r\n")  # a byte order mark and a carriage return do no harm either
+    (task,), _ = load_tasks(str(path))
+    assert task.prompt == "one\u2028two\x85three" and task.tools == ()
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (b'{"id": "\xe9"}', "is no UTF-8 text (byte 9 of the line)"),
+        (b'{"id": "\\ud800"}', "half of a surrogate pair"),
+        (b"[" * 100_000, "is nested too deeply"),
+        (b"null", "the line is null: it must be an object"),
+    ],
+)
+def test_a_line_that_no_text_can_be_is_named_by_its_number(tmp_path: Path, second: bytes, expected: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(json.dumps(row()).encode() + b"\n" + second + b"\n")
+    with pytest.raises(InputError) as error:
+        load_tasks(str(path))
+    assert str(error.value).startswith(f"{path}:2: ") and expected in str(error.value)

@@ -74,6 +74,9 @@ def test_a_plan_accepts_outcomes_in_words() -> None:
         ("controller-Restored-1-maybe", "outcome 'maybe' is unknown"),
         ("controller-Restored-1-2", "outcome '2' is unknown"),
         ("Controller-Restored-1-0", "'Controller' is no process name"),
+        ("gym.0-Restored-1-0", "'gym.0' is no process name"),
+        ("gym--0-Restored-1-0", "'gym--0' is no process name"),
+        (f"controller-Restored-1+{'9' * 13}-0", "is no count"),
         ("controller-Restored-1-0~x", "crash plan item 2 'x'"),
     ],
 )

@@ -109,6 +109,17 @@ def test_fail_call_that_is_lost_is_handled_and_never_answered() -> None:
     assert live(toy_world(controller=main, gym_0=gym, faults=(fault,))).counts["gym-0", "AnchorMade"] == 1
 
 
+def test_fail_call_that_is_broken_is_handled_and_its_caller_is_told() -> None:
+    async def main(rt: Any) -> None:
+        rt.record(AnchorMade("now"))
+        await rt.sleep(0.1)
+        with pytest.raises(Lost, match="the connection to gym-0 broke before Ask was answered"):
+            await rt.call("gym-0", Ask(2))
+
+    fault = ToyFault(**AT, verb="fail_call", arguments={"operation": "Ask", "to": "gym-0", "how": "broken"})
+    assert live(toy_world(controller=main, gym_0=gym, faults=(fault,))).counts["gym-0", "AnchorMade"] == 1
+
+
 def test_discard_sends_the_message_from_the_job() -> None:
     async def main(rt: Any) -> None:
         got = rt.queue()
@@ -168,6 +179,26 @@ def test_the_fault_state_tells_lives_apart_that_must_not_share() -> None:
 
     assert state(1) == state(1)
     assert state(1) != state(2)
+
+
+def test_a_discard_asked_for_during_the_clean_up_is_sent_when_the_processes_start() -> None:
+    async def clean_up(rt: Any) -> None:
+        rt.record(AnchorMade("inside the clean-up"))
+        await rt.sleep(1.0)  # long enough for a message to be lost on its way
+
+    async def main(rt: Any) -> None:
+        told = rt.queue()
+
+        async def discard(message: DiscardGroup) -> str:
+            told.put(message.ordinal)
+            return ""
+
+        rt.serve({DiscardGroup: discard})
+        assert await told.get() == 3
+
+    fault = ToyFault(**AT, verb="discard", arguments={"ordinal": 3})
+    world = live(toy_world(controller=main, clean_up=clean_up, faults=(fault,)))
+    assert [event.detail for event in injected(world)] == ["armed: ordinal 3", "DiscardGroup(3) sent"]
 
 
 def test_an_unknown_verb_is_refused() -> None:

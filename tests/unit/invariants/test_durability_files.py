@@ -21,6 +21,7 @@ from protocol.history import (
     GymPhaseEnded,
     RestoreChosen,
     SnapshotBroke,
+    SnapshotDropped,
     SnapshotPublished,
     SnapshotStarted,
     TrainerCheckpointDurable,
@@ -82,6 +83,10 @@ def test_a_commit_mark_that_was_never_written_breaks_I21():
 def test_a_hint_before_the_parents_sync_breaks_I21():
     lines = [*PUBLICATION[:10], *PUBLICATION[12:15], *PUBLICATION[10:12], PUBLICATION[15]]
     assert "LATEST of" in published(lines)[0].found
+
+
+def test_a_hint_written_in_place_breaks_I21():
+    assert any("is written in place" in one.found for one in published([*PUBLICATION, f"write {ROOT}/LATEST"]))
 
 
 def test_a_sync_that_is_issued_and_not_done_does_not_count():
@@ -273,8 +278,26 @@ def test_taking_the_only_restore_point_away_breaks_I23(line):
 
 
 def test_the_older_one_may_go():
-    assert stays(f"remove {FINAL}", start={**START, **snapshot(2)}) == []
+    assert stays(f"remove {FINAL}", start={**START, **snapshot(2), **snapshot(3)}) == []
     assert stays("remove bootstrap", start={**START, **checkpoint(1)}) == []
+
+
+def test_one_less_than_is_kept_breaks_I23():
+    assert "the newest 2 are kept" in stays(f"remove {FINAL}", start={**START, **snapshot(2)})[0].found
+    steps = {**checkpoint(1), **checkpoint(2), **checkpoint(3)}
+    assert "the newest 3 are kept" in stays("remove step_1", start=steps)[0].found
+    assert stays("remove step_1", start={**steps, **checkpoint(4)}) == []
+
+
+def test_one_more_than_is_kept_breaks_I23():
+    names = [f"bootstrap/rollout_snapshots/{name}" for name in ("tmp_snapshot_000003", "snapshot_000003")]
+    published = SnapshotPublished("bootstrap", 3, 0, 0, 0, 0)
+    there = {**START, **snapshot(2)}
+    steps = by_controller(*effects(f"rename {names[0]} {names[1]}"), published)
+    again = by_controller(SnapshotStarted("bootstrap", 4, False))
+    pruned = by_controller(*effects(f"remove {FINAL}"))
+    assert len(judge(TheNewestRestorePointStays, *steps, *again, start=there)) == 1
+    assert judge(TheNewestRestorePointStays, *steps, *pruned, *again, start=there) == []
 
 
 def test_a_prune_before_the_new_anchor_is_durable_breaks_I23():
@@ -317,8 +340,15 @@ def test_a_failed_snapshot_that_leaves_its_folder_breaks_I23():
     started, again = SnapshotStarted("bootstrap", 1, False), SnapshotStarted("bootstrap", 2, False)
     left = by_controller(started, *effects(f"write {TMP}/manifest.json"), broke, again)
     removed = by_controller(started, *effects(f"write {TMP}/manifest.json", f"remove {TMP}"), broke, again)
-    assert "is still there when snapshot 2 starts" in judge(TheNewestRestorePointStays, *left)[0].found
+    assert "is still there when snapshot 2 starts" in judge(TheNewestRestorePointStays, *left)[-1].found
     assert judge(TheNewestRestorePointStays, *removed) == []
+
+
+def test_what_gym_wrote_for_a_snapshot_that_is_given_up_is_removed():
+    written = (("gym-0", done) for done in effects(f"write {TMP}/gym/gym-0/agent/manifest.json"))
+    written, dropped = [*written], by_controller(SnapshotDropped(1, "a train step committed"))
+    assert "was given up and nobody removed it" in judge(TheNewestRestorePointStays, *written, *dropped)[0].found
+    assert judge(TheNewestRestorePointStays, *written, *by_controller(*effects(f"remove {TMP}")), *dropped) == []
 
 
 def test_an_unreadable_manifest_is_no_restore_point():

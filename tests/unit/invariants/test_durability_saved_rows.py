@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from run_files import bootstrap, by_controller, checkpoint, cut, group, judge, pack, snapshot, terms
 
@@ -21,6 +22,7 @@ from protocol.history import (
 )
 
 PUBLISHED = SnapshotPublished("bootstrap", 1, 0, 0, 0, 0)
+ROOT_OF_1 = "bootstrap/rollout_snapshots/snapshot_000001"
 FOUR = (
     EveryOwnedStagingRowIsSaved,
     CanonicalRowsAreTheSidecars,
@@ -176,3 +178,34 @@ def test_a_group_in_another_epoch_than_its_ordinal_breaks_I16():
 def test_a_cursor_that_jumps_breaks_I16():
     steps = by_controller(restored(), CursorMoved(0, 1, 0, 1), CursorMoved(2, 3, 0, 1))
     assert "moved from 2 to 3, it stood at 1" in judge(CursorAndReservationsShareAPrefix, *steps)[0].found
+
+
+def test_a_slot_that_is_younger_than_its_rows_breaks_I14():
+    files = snapshot(1, groups=[group(0, "FINALIZED")])
+    place = f"{ROOT_OF_1}/replay_buffer_metadata.msgpack"
+    content = msgspec.msgpack.decode(files[place])
+    content["slots"][0]["start_weight_version"] = 0
+    files[place] = pack(content)
+    assert judge(CanonicalRowsAreTheSidecars, start={**bootstrap(), **files}) == []
+    content["slots"][0]["start_weight_version"] = 1
+    files[place] = pack(content)
+    assert "is listed from version 1" in judge(CanonicalRowsAreTheSidecars, start={**bootstrap(), **files})[0].found
+
+
+def test_a_dispatch_index_below_a_stamped_group_breaks_I16():
+    stamped = {**bootstrap(), **snapshot(1, groups=[{**group(0), "target_step": 0}])}
+    assert judge(CursorAndReservationsShareAPrefix, start=stamped) == []
+    late = {**bootstrap(), **snapshot(1, groups=[{**group(0), "target_step": 1}])}
+    assert "dispatch index 0" in judge(CursorAndReservationsShareAPrefix, start=late)[0].found
+
+
+def test_a_manifest_that_names_fewer_rows_than_the_record_goes_on_from_breaks_I13():
+    def saved(rows):
+        episode = {"rollout_id": "e0p0i1_g0r0", "attempt": 0, "staging_keys": rows}
+        gym = {"instances": {"gym-0": {"participants": ["agent"], "episodes": [episode], "restarts": []}}}
+        record = {"e0p0i1_g0r0-a0": {"turn": 2, "calls": [{"key": "c0"}, {"key": "c1"}]}}
+        records = {f"{ROOT_OF_1}/gym/gym-0/agent/episodes.msgpack": pack(record)}
+        return {**bootstrap(), **snapshot(1, staging=["c0", "c1"], gym=gym), **records}
+
+    assert judge(EveryOwnedStagingRowIsSaved, start=saved(["c0", "c1"])) == []
+    assert "the manifest names 1 rows" in judge(EveryOwnedStagingRowIsSaved, start=saved(["c0"]))[0].found

@@ -10,10 +10,14 @@ from protocol.history import (
     ControlIssued,
     ExclusiveLeft,
     ExclusiveWaited,
+    GroupMoved,
+    GroupReserved,
+    GroupsClaimed,
     GymPhaseEnded,
     GymPhaseStarted,
     Record,
     RunFailed,
+    StepCommitted,
     TrainerCheckpointDurable,
     TrainerSaveAsked,
     TrainerSaveIssued,
@@ -91,3 +95,17 @@ def test_a_train_loop_that_waits_for_durability_breaks_I24():
     assert "the train loop itself" in judge(GymNeverDelaysATrainerSave, *inline)[0].found
     background = [*by_controller(TrainStepIssued(1, ("g",)), STARTED, ISSUED), ("save-step-1", DURABLE)]
     assert judge(GymNeverDelaysATrainerSave, *background) == []
+
+
+def test_a_whole_ready_step_is_claimed_before_the_save_of_the_last_one_is_durable():
+    ready = [(0, GroupReserved("g1", 1, 0, 1, 1)), (1, GroupMoved("g1", "FINALIZING", "FINALIZED"))]
+    save = [(2, ASKED), (2, STARTED), (2, ISSUED)]
+    assert timed(*ready, *save, (2, GroupsClaimed(2, ("g1",), 1)), (9, DURABLE)) == []
+    assert "claimed nothing until step_1 was durable" in timed(*ready, *save, (9, DURABLE))[0].found
+    assert timed(*ready, *save, (2, ExclusiveWaited("data-plane")), (9, ExclusiveLeft("data-plane")), (9, DURABLE)) == []
+
+
+def test_a_gym_phase_that_goes_on_after_a_step_breaks_I24():
+    step = StepCommitted(1, 1, (0,), 1, "w")
+    assert timed((0, PHASE), (1, step), (1, control("resume")[0]), (2, PHASE_ENDED), (3, control("prepare")[0])) == []
+    assert "after step 1 committed" in timed((0, PHASE), (1, step), (1, control("commit")[0]))[0].found

@@ -80,7 +80,13 @@ def test_a_drop_recorded_after_the_gate_closed_waits_for_the_next_checkpoint():
 
 def test_an_accepted_retire_that_left_no_mark_breaks_I7():
     found = judged(DroppedIsRetired, SENT, DROPPED[0], QUEUED, LEFT, RetireAccepted(A))
-    assert found == [f"The retire of {A} counts as accepted, but no participant marked it."]
+    assert found == [f"The retire of {A} counts as accepted, but no participant of gym-0 marked it."]
+
+
+def test_a_mark_on_another_instance_than_the_one_that_holds_it_breaks_I7():
+    elsewhere = ("gym-1", MARKED[1])
+    found = judged(DroppedIsRetired, SENT, DROPPED[0], QUEUED, LEFT, elsewhere, RetireAccepted(A))
+    assert found == [f"The retire of {A} counts as accepted, but no participant of gym-0 marked it."]
 
 
 ROLLOUT = f"{S}r0"

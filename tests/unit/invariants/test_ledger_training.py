@@ -13,6 +13,7 @@ from invariants.ledger.groups_are_whole import GroupsAreWhole
 from invariants.ledger.one_open_step import OneOpenStep
 from invariants.ledger.training import TrainsAsTheReference
 from protocol.history import (
+    CallBegun,
     CursorMoved,
     FaultInjected,
     FinalizeDone,
@@ -23,6 +24,7 @@ from protocol.history import (
     GroupsClaimed,
     OptimizerApplied,
     OptimizerIssued,
+    ProcessStarted,
     PromptPassedOver,
     RestoreChosen,
     SnapshotPublished,
@@ -31,6 +33,7 @@ from protocol.history import (
     TrainedRow,
     TrainStepIssued,
     WeightsLoaded,
+    WeightsSynced,
 )
 from protocol.judging import Contract, RunStatus
 
@@ -374,3 +377,30 @@ def test_illegal_weight_versions_break_PARITY_1(sampler, spans):
 def test_the_wrong_weights_for_the_restore_point_break_PARITY_1():
     found = judged(TrainsAsTheReference, ("trainer", WeightsLoaded(1, "w1")), status=CRASHED)
     assert found == ["The trainer loaded weights of step 1; this life starts from 0."]
+
+
+# --- the weights that calls begin under
+
+
+def begun(version, worker="worker-0"):
+    return (worker, CallBegun("e0p0i1_g0r0-a0/c0", version))
+
+
+def test_calls_begin_under_the_version_that_their_worker_carries():
+    steps = [WeightsSynced(0), begun(0), *step_of(1, 0, 1), begun(0), begun(1, "worker-1"), WeightsSynced(1), begun(1)]
+    assert judged(TrainsAsTheReference, *steps, status=CRASHED) == []
+
+
+def test_a_call_under_another_version_breaks_the_parity_of_rows():
+    late = judged(TrainsAsTheReference, WeightsSynced(0), *step_of(1, 0, 1), WeightsSynced(1), begun(0), status=CRASHED)
+    assert late == ["e0p0i1_g0r0-a0/c0 began on worker-0 under version 0; workers carry 1, the trainer is at 1."]
+
+
+def test_a_sync_of_another_version_breaks_the_parity_of_rows():
+    found = judged(TrainsAsTheReference, WeightsSynced(0), *step_of(1, 0, 1), WeightsSynced(0), status=CRASHED)
+    assert found == ["The workers were given version 0; the trainer is at 1."]
+
+
+def test_a_worker_that_began_again_carries_nothing_until_the_next_sync():
+    steps = [WeightsSynced(0), *step_of(1, 0, 1), WeightsSynced(1), ("worker-0", ProcessStarted()), begun(0)]
+    assert judged(TrainsAsTheReference, *steps, status=CRASHED) == []

@@ -1,0 +1,59 @@
+"""I9: retire marks go at the checkpoint after they have served."""
+
+from __future__ import annotations
+
+from ledger_files import judged
+
+from invariants.ledger.marks_are_forgotten import MarksAreForgotten
+from protocol.history import (
+    AttemptSealed,
+    ControlDone,
+    ForgetAccepted,
+    ForgetQueued,
+    GymPhaseEnded,
+    GymPhaseStarted,
+    MarkForgotten,
+    ProcessStarted,
+    RetireAccepted,
+    RetireMarked,
+)
+
+R = "e0p0i1_g0r0"
+MARKED = [("gym-0", RetireMarked(name, R, 0)) for name in ("agent", "environment")]
+CLEARED = [("gym-0", MarkForgotten(name, R)) for name in ("agent", "environment")]
+RETIRED = [*MARKED, RetireAccepted(f"{R}-a0")]
+QUEUED = ForgetQueued(R, "retired")
+STARTED, CUT = GymPhaseStarted("1.2"), GymPhaseEnded("1.2", "cut", 0.1)
+REFUSED = ControlDone("forget", "gym-0", "", "refused", "Refusal", "unavailable")
+
+
+def test_marks_that_go_with_the_next_cut_are_held():
+    assert judged(MarksAreForgotten, *RETIRED, STARTED, *CLEARED, ForgetAccepted(R), CUT) == []
+
+
+def test_a_mark_may_stay_until_the_checkpoint_after_its_retire():
+    assert judged(MarksAreForgotten, STARTED, *RETIRED, CUT) == []
+    assert judged(MarksAreForgotten, *RETIRED, STARTED, GymPhaseEnded("1.2", "failed", 0.1)) == []
+
+
+def test_a_mark_that_stays_breaks_I9():
+    found = judged(MarksAreForgotten, *RETIRED, STARTED, CLEARED[0], CUT)
+    assert found == [f"gym-0: environment still holds a mark of {R}."]
+
+
+def test_a_sealed_continuation_leaves_no_mark():
+    sealed = AttemptSealed("e0p0i1_g0", f"{R}-a1", f"{R}-a1", "r", 1)
+    assert judged(MarksAreForgotten, *MARKED, sealed, STARTED, *CLEARED, CUT) == []
+    found = judged(MarksAreForgotten, *MARKED, sealed, STARTED, CUT)
+    assert found == [f"gym-0: agent still holds a mark of {R}."]
+
+
+def test_a_refused_forget_must_stay_queued():
+    assert judged(MarksAreForgotten, *RETIRED, QUEUED, STARTED, REFUSED, CUT) == []
+    found = judged(MarksAreForgotten, *RETIRED, QUEUED, STARTED, REFUSED, ForgetAccepted(R), CUT)
+    counts = f"The forget of {R} counts as accepted; ('gym-0', 'agent') keeps its mark."
+    assert found == [counts, f"gym-0: agent still holds a mark of {R}."]
+
+
+def test_marks_go_with_their_process():
+    assert judged(MarksAreForgotten, *RETIRED, ("gym-0", ProcessStarted()), STARTED, CUT) == []
