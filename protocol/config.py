@@ -7,6 +7,7 @@ Units come last in a name: ``_s`` is seconds.
 from __future__ import annotations
 
 import hashlib
+import math
 from enum import IntEnum
 from typing import Any
 
@@ -33,6 +34,10 @@ class Level(IntEnum):
 
 
 LEVELS = tuple(level.name.lower() for level in Level)
+
+
+PROCESSES_MAX = 1_000  # of one kind, and turns of an episode: more is a slip of the keyboard, and would not end
+ROLLOUTS_MAX = 200_000  # live at a time: the supported size
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -172,8 +177,16 @@ def check(job: Job) -> list[str]:
     wrong: list[str] = []
 
     def positive(name: str, value: float | None) -> None:
-        if value is not None and value <= 0:
+        if value is not None and not 0 < value < math.inf:  # a NaN is neither
             wrong.append(f"{name} is {value}: it must be above 0")
+
+    def not_negative(name: str, value: float) -> None:
+        if not 0 <= value < math.inf:
+            wrong.append(f"{name} is {value}: it must be 0 or more")
+
+    def at_most(name: str, value: int, limit: int) -> None:
+        if value > limit:
+            wrong.append(f"{name} is {value}: it must be at most {limit}")
 
     for name in ("num_prompts_per_step", "num_generations_per_prompt", "train_steps", "max_buffered_rollouts",
                  "max_turns", "gym_instances", "generation_workers", "num_finalizer_workers",
@@ -187,6 +200,21 @@ def check(job: Job) -> list[str]:
     positive("token_capture.control_timeout_s", job.token_capture.control_timeout_s)
     positive("watchdog.interval_s", job.watchdog.interval_s)
     positive("rollout_failure.nemo_gym.max_row_attempts", job.rollout_failure.nemo_gym.max_row_attempts)
+    positive("rollout_failure.max_infra_attempts_per_prompt", job.rollout_failure.max_infra_attempts_per_prompt)
+    positive("rollout_failure.max_data_attempts_per_prompt", job.rollout_failure.max_data_attempts_per_prompt)
+    positive("rollout_checkpointing.max_consecutive_failures", job.rollout_checkpointing.max_consecutive_failures)
+    positive("rollout_recovery.resume_attempts", job.rollout_recovery.resume_attempts)
+    positive("rollout_recovery.drain_timeout_s", job.rollout_recovery.drain_timeout_s)
+    positive("watchdog.stall_timeout_s", job.watchdog.stall_timeout_s)
+    not_negative("rollout_failure.backoff_base_s", job.rollout_failure.backoff_base_s)
+    not_negative("rollout_failure.max_backoff_s", job.rollout_failure.max_backoff_s)
+    not_negative("rollout_failure.max_skipped_prompts", job.rollout_failure.max_skipped_prompts)
+    not_negative("rollout_recovery.reply_grace_s", job.rollout_recovery.reply_grace_s)
+    not_negative("rollout_recovery.resume_retry_s", job.rollout_recovery.resume_retry_s)
+    for name in ("gym_instances", "generation_workers", "num_finalizer_workers", "max_turns"):
+        at_most(name, getattr(job, name), PROCESSES_MAX)
+    rollouts = job.num_prompts_per_step * job.num_generations_per_prompt
+    at_most("num_prompts_per_step x num_generations_per_prompt", rollouts, ROLLOUTS_MAX)
 
     def one_of(name: str, value: str, allowed: tuple[str, ...]) -> bool:
         if value not in allowed:
