@@ -117,6 +117,7 @@ class Job(Config, frozen=True):
     gym_instances: int = 2
     generation_workers: int = 1
     num_finalizer_workers: int = 2
+    rpc_timeout_s: float = 60.0  # of a call to the data plane or a finalizer
     async_engine: bool = True
     environment_server: str = "legacy_agent"
     sampler: Sampler = Sampler()

@@ -6,10 +6,13 @@ mutation of ``barrier``; the counters only in the step commit and the reservatio
 
 from __future__ import annotations
 
+from typing import Any
+
 from protocol.config import Job, fingerprint
 from protocol.data_plane.replay import ReplayIndex, Slot
+from protocol.errors import Lost
 from protocol.ledger.ledger import Ledger
-from protocol.messages import PromptTask
+from protocol.messages import Message, PromptTask
 from protocol.readers_writer import DATA_PLANE_BARRIER, DISPATCH_GATE, ReadersWriter
 from protocol.runtime import Runtime
 
@@ -33,6 +36,15 @@ class Run:
         self.lock = rt.lock()
         self.gate = ReadersWriter(rt, DISPATCH_GATE)
         self.barrier = ReadersWriter(rt, DATA_PLANE_BARRIER)
+
+    async def ask(self, peer: str, message: Message) -> Any:
+        """One bounded call to the data plane or a finalizer. Raises Lost when ``rpc_timeout_s`` has passed: it may have
+        happened, and whoever waits may hold a mutation, so nobody waits for ever."""
+        call = self.rt.call(peer, message)
+        if await self.rt.first_of(call, timeout_s=self.job.rpc_timeout_s) is None:
+            call.cancel()
+            raise Lost(f"no answer of {peer} to {type(message).__name__} in {self.job.rpc_timeout_s:g} s")
+        return await call
 
     def task_of(self, ordinal: int) -> PromptTask:
         """The prompt of an ordinal, read again from the data set (it is never persisted)."""

@@ -13,6 +13,7 @@ from protocol.history import Record, record_bytes
 from protocol.judging import Durable, Judge, Panel, Terms, Verdict, Violation
 from rollproof.saving import Packed, SavedLife, SavedRun, life_files, unpack_files, unpack_history
 from scenarios.model import Scenario
+from sim.faults import without_effect
 
 Judges = Sequence[type[Judge]]
 
@@ -45,7 +46,9 @@ def judge_saved(run: SavedRun, packed: Packed, judges: Judges) -> JudgedRun:
     unfired = [
         f"life {life.number}: its crash did not fire, it {life.status.outcome}" for life in run.lives if life.fired is False
     ]
-    messages += unfired + _missed(run.scenario, histories)
+    ran = (*run.lives, *([run.reference] if run.reference is not None else []))
+    messages += unfired + without_effect(run.scenario.faults, [life.effects for life in ran])
+    messages += _missed(run.scenario, histories)
     if unfired:
         verdict = Verdict.UNKNOWN  # whatever was seen, it is not what was asked for
     elif violations:

@@ -45,7 +45,10 @@ Packed = dict[str, bytes]  # file name below the run's folder -> content
 
 
 class SavedLife(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of a saved run. ``name`` is the stem of its files; ``fired`` is None where no crash was asked for."""
+    """One life of a saved run. ``name`` is the stem of its files; ``fired`` is None where no crash was asked for.
+
+    ``effects``: of each fault of this life, by its place in the scenario, '' if it took effect, else why not.
+    """
 
     name: str
     number: int
@@ -55,6 +58,7 @@ class SavedLife(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     steps: int
     time_s: float
+    effects: dict[int, str] = {}
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +134,7 @@ def saved_life(name: str, life: Life) -> SavedLife:
         events=life.events,
         steps=life.steps,
         time_s=life.now,
+        effects=dict(life.effects),
     )
 
 

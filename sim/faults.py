@@ -12,13 +12,14 @@ Verbs of this step:
                                            (UNAVAILABLE) and the peer never sees it; else the peer handles it
                                            and the caller hears Lost (``broken``) or nothing (``lost``)
     discard {ordinal}                      DiscardGroup(ordinal) to the controller; one that is triggered during the
-                                           clean-up is sent when the processes start
+                                           clean-up is sent when the processes start. It has happened once the
+                                           controller has answered with the group that it dropped
     config {drop_participant, instance}    at LifeStarted of ``job``: the instance starts without it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from protocol.errors import ConfigError, Lost
@@ -41,21 +42,41 @@ class FaultLike(Protocol):
     def arguments(self) -> Any: ...
 
 
-WAITING, ARMED, DONE = "waiting", "armed", "done"
+WAITING, ARMED, SENT, DONE = "waiting", "armed", "sent", "done"
+WHY_UNFIRED = {
+    WAITING: "its trigger was never reached",
+    ARMED: "it was armed, and what it waits for never came",
+    SENT: "it was sent, and no open group was dropped by it",
+}
 
 
 class Armed:
     """One fault of this life. ``left``: items or calls still to go."""
 
-    __slots__ = ("arguments", "fault", "key", "left", "state", "stream")
+    __slots__ = ("arguments", "fault", "key", "left", "number", "state", "stream")
 
-    def __init__(self, fault: FaultLike) -> None:
+    def __init__(self, fault: FaultLike, number: int) -> None:
         self.fault = fault
+        self.number = number  # its place in the scenario, from 0
         self.key = (fault.process, fault.event)
         self.arguments = dict(fault.arguments)
         self.state = WAITING
         self.left = 0
         self.stream: object | None = None
+
+
+def without_effect(faults: Sequence[FaultLike], lives: Sequence[Mapping[int, str]]) -> list[str]:
+    """Faults that took effect in none of ``lives`` (of each, ``FaultBoard.effects``), in words: RULES 5."""
+    out = []
+    for number, fault in enumerate(faults):
+        told = [effects[number] for effects in lives if number in effects]
+        if not all(told) and told:
+            continue
+        why = told[-1] if told else f"no life {fault.life} was run" if fault.life else "no life was run"
+        life = f"in life {fault.life}" if fault.life else "in any life"
+        place = f"{fault.event} number {fault.occurrence} of {fault.process}"
+        out.append(f"fault {number + 1}, {fault.verb} after {place}, took no effect {life}: {why}")
+    return out
 
 
 class StreamCut(NamedTuple):
@@ -66,18 +87,19 @@ class StreamCut(NamedTuple):
 
 
 class FaultBoard:
-    """All faults of one life. ``report(verb, detail)`` records FaultInjected; ``discard(ordinal)`` sends the message."""
+    """All faults of one life. ``report(verb, detail)`` records FaultInjected; ``discard(ordinal, told)`` sends the message
+    and calls ``told`` with the controller's answer: the group that it dropped, '' for none."""
 
     def __init__(
         self,
         faults: Sequence[FaultLike],
         life: int,
         report: Callable[[str, str], None],
-        discard: Callable[[int], None],
+        discard: Callable[[int, Callable[[str], None]], None],
     ) -> None:
         self._report = report
         self._discard = discard
-        self.all = [Armed(fault) for fault in faults if fault.life in (0, life)]
+        self.all = [Armed(fault, number) for number, fault in enumerate(faults) if fault.life in (0, life)]
         self.triggers: dict[tuple[str, str], list[Armed]] = {}
         for armed in self.all:
             if armed.fault.verb not in _VERBS:
@@ -98,13 +120,9 @@ class FaultBoard:
         self._report(armed.fault.verb, f"armed: {detail}" if detail else "armed")
         _VERBS[armed.fault.verb](self, armed)
 
-    def unfired(self) -> list[str]:
-        """Faults of this life that have not happened, in words."""
-        return [
-            f"{armed.fault.verb} at {armed.fault.process} {armed.fault.event} {armed.fault.occurrence}: {armed.state}"
-            for armed in self.all
-            if armed.state != DONE
-        ]
+    def effects(self) -> dict[int, str]:
+        """Of each fault of this life, by its number in the scenario: '' if it took effect, else why not."""
+        return {armed.number: WHY_UNFIRED.get(armed.state, "") for armed in self.all}
 
     def _done(self, armed: Armed, detail: str) -> None:
         armed.state = DONE
@@ -166,8 +184,14 @@ class FaultBoard:
 
     def _arm_discard(self, armed: Armed) -> None:
         ordinal = int(armed.arguments.get("ordinal", -1))
-        self._discard(ordinal)
-        self._done(armed, f"DiscardGroup({ordinal}) sent")
+        armed.state = SENT
+
+        def told(group: str) -> None:
+            if group:
+                armed.state = DONE
+
+        self._discard(ordinal, told)
+        self._report(armed.fault.verb, f"DiscardGroup({ordinal}) sent")
 
     def _arm_config(self, armed: Armed) -> None:
         instance, participant = str(armed.arguments["instance"]), str(armed.arguments["drop_participant"])

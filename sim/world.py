@@ -30,6 +30,7 @@ from sim.faults import FaultBoard
 from sim.kernel import Kernel
 from sim.network import Network
 from sim.runtime import SimRuntime
+from sim.tasks import Wait, Waiter
 
 JOB = "job"  # the process that starts lives and injects faults
 MAX_STEPS = 200_000
@@ -129,7 +130,7 @@ class World:
         self._hashed = 0
         self._core_ns = self._judge_ns = 0  # of the first stage
         self._started = False
-        self._discards: list[int] = []  # asked for in the first stage: sent when there is a controller to hear it
+        self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
         self.faults = FaultBoard(scenario.faults, life, self._report_fault, self._send_discard)
         self.triggers = self.faults.triggers
         self._stage()
@@ -173,7 +174,7 @@ class World:
         """What is left of this life's faults, with the counts that their triggers go by: lives that are to share
         their second stage must be equal in it too."""
         left = [(armed.fault.verb, armed.state, armed.left, self.counts.get(armed.key, 0)) for armed in self.faults.all]
-        return msgspec.msgpack.encode((left, self._discards))
+        return msgspec.msgpack.encode((left, [ordinal for ordinal, _ in self._discards]))
 
     # --- the two stages ------------------------------------------------------------------------------------------
 
@@ -207,8 +208,8 @@ class World:
         self._core_ns, self._judge_ns = self.core_ns, self.judge_ns
         self._stage()
         self._started = True
-        for ordinal in self._discards:
-            self._send_discard(ordinal)
+        for ordinal, told in self._discards:
+            self._send_discard(ordinal, told)
         for name, factory in self._factories().items():
             task = self.kernel.spawn(self._boot(self._runtime(name), factory), "main", name)
             if name == identity.CONTROLLER:
@@ -302,8 +303,20 @@ class World:
     def _report_fault(self, verb: str, detail: str) -> None:
         self._job_recorder.record(FaultInjected(verb, detail))
 
-    def _send_discard(self, ordinal: int) -> None:
+    def _send_discard(self, ordinal: int, told: Callable[[str], None]) -> None:
         if not self._started:
-            self._discards.append(ordinal)
+            self._discards.append((ordinal, told))
             return
-        self.network.call(JOB, identity.CONTROLLER, DiscardGroup(ordinal))
+        self.network.call(JOB, identity.CONTROLLER, DiscardGroup(ordinal)).hold(_Told(told))
+
+
+class _Told(Waiter):
+    """Hears the answer of a call that no task waits for."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self.told = told
+
+    def wake(self, wait: Wait, direct: bool) -> None:
+        self.told(wait.value or "")  # an error: nothing was dropped

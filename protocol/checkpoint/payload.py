@@ -79,11 +79,11 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
         replay_digest=manifest_digest(slots), replay_count=len(slots), recovery_sha256=hashlib.sha256(recovery).hexdigest(),
         recovery_count=len(groups), recovery_schema=SCHEMA_VERSION,
     )  # fmt: skip
-    saved: Saved = await rt.call(
+    saved: Saved = await run.ask(
         DATA_PLANE, SaveCheckpoint(folder=folders.data_plane_folder(folder), metadata=msgspec.msgpack.encode(metadata))
     )
     expected = expected_staging(groups, episodes)
-    staged = dict.fromkeys(await rt.call(DATA_PLANE, ListSampleIds(partition=STAGING)))
+    staged = dict.fromkeys(await run.ask(DATA_PLANE, ListSampleIds(partition=STAGING)))
     missing = [key for key in expected if key not in staged]
     rows = _row_ids(slots)
     finalized = key_set(group.group_id for group in groups if group.status is GroupStatus.FINALIZED)

@@ -183,7 +183,7 @@ async def _restore_from(run: Run, coordinator: GymCoordinator, choice: Choice) -
     loader = _loader(await rt.files.read(f"{source}/{folders.DATALOADER}"))
     check_prompts(ledger, run)
     gym = await _gym_manifest(rt, choice, ledger)
-    metadata = _metadata(await rt.call(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
+    metadata = _metadata(await run.ask(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
     check_metadata(metadata, run, choice, data, ledger, slots, loader)
     saved = gym.saved() if gym is not None else {}
     groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored, choice.step)
@@ -282,27 +282,26 @@ async def _settle_rows(
     run: Run, groups: tuple[Group, ...], slots: tuple[Slot, ...], saved: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> None:
     """Rows of the data plane against what owns them: canonical exactly, staging a superset whose rest is cleared."""
-    rt = run.rt
-    canonical = await rt.call(DATA_PLANE, ListSampleIds(partition=CANONICAL))
+    canonical = await run.ask(DATA_PLANE, ListSampleIds(partition=CANONICAL))
     wanted = [row.sample for slot in slots for row in slot.rows]
     if not run.job.replay_is_restored:
-        await rt.call(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=canonical))
+        await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=canonical))
     elif sorted(wanted) != list(canonical):
         raise RestoreRefused(f"the data plane holds {len(canonical)} canonical rows, the replay sidecar names {len(wanted)}")
-    staged = await rt.call(DATA_PLANE, ListSampleIds(partition=STAGING))
+    staged = await run.ask(DATA_PLANE, ListSampleIds(partition=STAGING))
     expected = dict.fromkeys(expected_staging(groups, {key: keys for key, (_, keys) in saved.items()}))
     have = dict.fromkeys(staged)
     missing = [key for key in expected if key not in have]
     if missing:
         raise RestoreRefused(f"{len(missing)} staged rows are missing from the data plane, such as {missing[0]}")
-    await rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=tuple(key for key in staged if key not in expected)))
+    await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=tuple(key for key in staged if key not in expected)))
 
 
 async def _report(run: Run, choice: Choice) -> None:
     rt, ledger, replay = run.rt, run.ledger, run.replay
     groups = tuple(ledger.groups.values())
     current = [sibling.current for group in groups for sibling in group.siblings]
-    canonical = await rt.call(DATA_PLANE, ListSampleIds(partition=CANONICAL))
+    canonical = await run.ask(DATA_PLANE, ListSampleIds(partition=CANONICAL))
     rt.record(
         Restored(
             anchor=choice.anchor,

@@ -56,10 +56,10 @@ class TrainerCheckpoints:
             self._pending = self.rt.spawn(self._finish(step, cut, weights), f"save-step-{step}")
             self.rt.record(TrainerSaveIssued(step=step))
 
-    async def settle(self) -> None:
-        """Wait until no save is in the background, whatever became of it."""
+    async def settle(self, timeout_s: float | None = None) -> None:
+        """Wait until no save is in the background, whatever became of it, or until the time-out."""
         if self._pending is not None and not self._pending.done:
-            await self.rt.first_of(self._pending.join())
+            await self.rt.first_of(self._pending.join(), timeout_s=timeout_s)
 
     async def flush(self) -> None:
         """Wait as above, then raise the failure of a background save: a failed save ends the run at the next one."""

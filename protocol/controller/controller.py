@@ -7,6 +7,7 @@ from protocol.checkpoint.restore import restore
 from protocol.checkpoint.snapshot import RolloutSnapshots
 from protocol.checkpoint.trainer import TrainerCheckpoints
 from protocol.config import Job
+from protocol.controller.finalization import clear_orphans
 from protocol.controller.flow import Flow
 from protocol.controller.rollout_pump import RolloutPump
 from protocol.controller.snapshot_pump import SnapshotPump
@@ -58,12 +59,14 @@ class Controller:
             self.saving.request_stop()
             await saving.join()
             await self.checkpoints.flush()
+            await clear_orphans(self.run)
         finally:
             for task in (training, recovery, rollouts, watchdog, saving):
                 await self._stop(task)
             for task in list(self.rollouts.running.values()):
                 await self._stop(task)
-            await self.checkpoints.settle()  # also of a run that failed: what it has trained is worth keeping
+            # Also of a run that failed: what it has trained is worth keeping, if the save is not what failed it.
+            await self.checkpoints.settle(timeout_s=self.run.job.rpc_timeout_s)
 
     async def _first_failure_or_end(self, tasks: list[Task], until: Task) -> None:
         """Wait until ``until`` has returned; raise as soon as any of the others, or any group, has failed."""

@@ -106,7 +106,7 @@ async def _ask_finalizer(run: Run, group: Group) -> GroupPublished:
         group=group.group_id, ordinal=group.ordinal, task=run.task_of(group.ordinal), siblings=_receipts(group)
     )
     try:
-        reply: GroupPublished = await run.rt.call(finalizer, request)
+        reply: GroupPublished = await run.ask(finalizer, request)
     except Refusal:
         raise
     except ProtocolError as error:
@@ -118,7 +118,7 @@ async def _ask_finalizer(run: Run, group: Group) -> GroupPublished:
 async def clear_staging(run: Run, group: Group) -> None:
     """Staged rows of a group that needs them no more. Unknown keys are ignored by the data plane."""
     keys = staged_keys(group, run.job.max_turns)
-    await run.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
+    await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
     run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
 
 
@@ -126,4 +126,5 @@ async def clear_orphans(run: Run) -> None:
     """Staged rows of attempts given up in this life whose group is gone, once more: Gym may have run on until now."""
     keys = orphaned_keys(run.ledger, run.job.max_turns)
     if keys:
-        await run.rt.call(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
+        async with run.barrier.mutation("sample_clears"):  # entered already by a commit: mutations nest
+            await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))

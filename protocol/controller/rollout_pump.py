@@ -178,7 +178,7 @@ class RolloutPump:
             if name in run.replay:
                 slot = run.replay.take(name)
                 samples = tuple(row.sample for row in slot.rows)
-                await self.rt.call(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=samples))
+                await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=samples))
         task = self.running.get(name)
         if cancel and task is not None:
             task.cancel()

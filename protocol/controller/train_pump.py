@@ -96,7 +96,7 @@ class TrainPump:
                     )
                 )
                 run.ledger.drop(name, "evicted")
-            await self.rt.call(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=tuple(rows)))
+            await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=tuple(rows)))
         self.flow.permits.release(len(names))
         self.flow.admission.set()
 
@@ -134,7 +134,7 @@ class TrainPump:
                     ledger.move(slot.group_id, Apply())
                 samples = tuple(row.sample for slot in slots for row in slot.rows)
                 self.rt.record(CanonicalClearIssued(step=step, count=len(samples)))
-                await self.rt.call(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=samples))
+                await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=samples))
                 self.rt.record(CanonicalClearDone(step=step))
                 for slot in slots:
                     ledger.release(slot.group_id)

@@ -77,6 +77,7 @@ class Explorer:
         self.effort = Effort()
         self.kinds: set[str] = set()
         self.judge_errors: dict[str, str] = {}
+        self.restored_effects: dict[int, str] = {}  # of each fault, over all restored lives: '' if it took effect in one
         self._rests: dict[bytes, Rest] = {}
 
     def enumerate(self) -> None:
@@ -111,6 +112,7 @@ class Explorer:
         if ended is not None:  # the clean-up itself failed: there is no rest to share
             closed = life.close(ended, self.references)
             self._account(closed)
+            self._note_effects(closed.effects)
             rest = self._rest_of(closed, life.rest_seen, number, closed.events, closed.steps)
             self._fill(row, closed.digest, closed.events, closed.steps, rest)
             return
@@ -120,6 +122,7 @@ class Explorer:
         if shared is None:
             closed = life.close(life.rest(), self.references)
             self._account(closed)
+            self._note_effects(closed.effects)
             rest = self._rests[key] = self._rest_of(closed, life.rest_seen, number, clean_events, clean_steps)
             clean = records_digest(closed.history[:clean_events])
         else:
@@ -128,6 +131,7 @@ class Explorer:
             self.effort.core_ns += life.world.core_ns
             self.effort.judge_ns += life.world.judge_ns + life.judge_ns
             rest = replace(rest, verdicts=with_clean_up(rest, life))
+            self._note_effects(life.world.faults.effects())
             clean = life.abandon()
             row.shared = rest.number
         self._fill(row, life_digest(clean, rest.digest), clean_events + rest.events, clean_steps + rest.steps, rest)
@@ -158,6 +162,11 @@ class Explorer:
     def errors(self) -> dict[str, str]:
         """Judges that crashed, in any life, with their own error."""
         return {**self.life_1.panel.crashed, **self.judge_errors}
+
+    def _note_effects(self, effects: Mapping[int, str]) -> None:
+        for number, why in effects.items():
+            if self.restored_effects.get(number, why):
+                self.restored_effects[number] = why
 
     def _account(self, life: Life) -> None:
         self.effort.runs += 1

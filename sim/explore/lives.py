@@ -59,7 +59,7 @@ class Budget:
 class Life:
     """One life that is over: what it recorded, what it left, what the judges say.
 
-    ``fired`` is None if no crash was asked for. ``address`` is the canonical one of the crash. ``digest`` is the
+    ``effects`` says of each fault of this life whether it took effect (``FaultBoard.effects``). ``fired`` is None if no crash was asked for. ``address`` is the canonical one of the crash. ``digest`` is the
     life's history hash.
     """
 
@@ -77,6 +77,7 @@ class Life:
     now: float
     core_ns: int
     judge_ns: int
+    effects: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
@@ -280,6 +281,7 @@ class OpenLife:
             now=world.now,
             core_ns=world.core_ns,
             judge_ns=world.judge_ns + self.judge_ns,
+            effects=world.faults.effects(),
         )
         world.bury()
         return life

@@ -15,6 +15,7 @@ from sim.explore.explorer import Explorer, Progress
 from sim.explore.lives import Budget, CleanUp, Judges, Setting
 from sim.explore.result import SweepResult, Verified, class_row, failures, judge_rows, tally
 from sim.explore.verify import verify_classes_afresh, verify_merged_points
+from sim.faults import without_effect
 
 OUTCOMES = ("none", "all")
 
@@ -95,6 +96,13 @@ def _drop_captures(explorer: Explorer, wanted: Sequence[int]) -> None:
             row.capture = None
 
 
+def _vacuous_faults(explorer: Explorer) -> list[str]:
+    """Faults that were never seen to happen: those of life 1 in it, all others in some restored life (RULES 5)."""
+    faults = explorer.setting.scenario.faults
+    first = {number: why for number, why in explorer.life_1.effects.items() if faults[number].life == 1}
+    return without_effect(faults, (first, explorer.restored_effects))
+
+
 def _result(explorer: Explorer, judged: Sequence[int], verified: Verified, wall_s: float) -> SweepResult:
     points, classes, life_1, effort = explorer.points, explorer.classes, explorer.life_1, explorer.effort
     scenario, seed = explorer.setting.scenario, explorer.setting.seed
@@ -112,6 +120,7 @@ def _result(explorer: Explorer, judged: Sequence[int], verified: Verified, wall_
         messages.append(f"life 1, the reference, did not reach its end: {life_1.status.outcome} {life_1.status.error}".rstrip())
     if not judged:
         messages.append("no point was judged")
+    messages += _vacuous_faults(explorer)
     not_reached = [row["invariant"] for row in by_judge if row["verdict"] == Verdict.UNKNOWN.value]
     if not_reached:
         messages.append(f"reached nowhere or crashed: {', '.join(not_reached)}")
