@@ -29,6 +29,7 @@ from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 GYM_WORK = ("prepare", "renew", "commit", "retire", "forget", "restore")
 DATA_PLANE = "data-plane"
+CLAIM_S = 0.05  # between a group's publication and its claim: its staging is cleared first, in the same mutation
 
 
 class GymNeverDelaysATrainerSave(Judge):
@@ -132,7 +133,7 @@ class GymNeverDelaysATrainerSave(Judge):
         """A whole step was ready for a while since the save of ``step`` was issued, no cut stood before it, nobody claimed it."""
         whole = 0 < self.batch <= len(self.ready.get(step, ()))
         last = step >= self.terms.job.train_steps  # what is ready then will never be claimed
-        return self.issued == step and whole and not last and not self.cutting and now_s > self.issued_s + 1e-6
+        return self.issued == step and whole and not last and not self.cutting and now_s > self.issued_s + CLAIM_S
 
     def _save(self, event: object, record: Record) -> Iterator[str]:
         if isinstance(event, TrainerSaveAsked):

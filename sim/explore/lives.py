@@ -59,7 +59,8 @@ class Budget:
 class Life:
     """One life that is over: what it recorded, what it left, what the judges say.
 
-    ``effects`` says of each fault of this life whether it took effect (``FaultBoard.effects``). ``fired`` is None if no crash was asked for. ``address`` is the canonical one of the crash. ``digest`` is the
+    ``effects`` says of each fault of this life whether it took effect (``FaultBoard.effects``). ``fired`` is None if no
+    crash was asked for. ``address`` is the canonical one of the crash. ``digest`` is the
     life's history hash.
     """
 
