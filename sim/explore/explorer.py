@@ -165,7 +165,7 @@ class Explorer:
 
     def _note_effects(self, effects: Mapping[int, str]) -> None:
         for number, why in effects.items():
-            if self.restored_effects.get(number, why):
+            if self.restored_effects.get(number) != "":
                 self.restored_effects[number] = why
 
     def _account(self, life: Life) -> None:

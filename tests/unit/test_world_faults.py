@@ -62,7 +62,7 @@ def test_break_stream_delivers_its_rows_and_then_breaks_while_the_handler_lives_
     world = live(toy_world(controller=main, gym_0=gym, faults=(fault,)))
     assert world.counts["gym-0", "AnchorMade"] == 2  # both handlers ran to their end
     assert len(injected(world)) == 2
-    assert world.faults.unfired() == []
+    assert world.faults.effects() == {0: ""}
 
 
 def test_a_stream_that_ends_before_it_could_break_leaves_the_fault_to_the_next() -> None:
@@ -161,7 +161,7 @@ def test_a_trigger_counts_one_processs_events_and_takes_effect_at_the_boundary_a
     world.live(lambda: addresses.append((*world.last, world.since)))
     assert isinstance(world.failure, type(None)), world.failure
     assert ("job", "FaultInjected", 1, 0) in addresses
-    assert world.faults.unfired() == ["discard at gym-1 AnchorMade 1: waiting"]
+    assert world.faults.effects() == {0: "", 1: "its trigger was never reached"}
 
 
 def test_the_fault_state_tells_lives_apart_that_must_not_share() -> None:
