@@ -9,11 +9,12 @@ JOBS ?= 2
 SWEEP ?= workplace
 CODE := protocol scenarios sim real invariants parity mutants reports rollproof tests
 
-.PHONY: help install sweep test check bench nightly docs clean
+.PHONY: help install sweep test slow check bench nightly docs clean
 
 help:
 	@echo "make sweep    crash the main scenario at every step and judge (SWEEP=name for another one)"
 	@echo "make test     unit and property tests, small sweeps, determinism: under 10 minutes on 2 cores"
+	@echo "make slow     the mutant matrix and the long properties (CI runs them too)"
 	@echo "make check    format, lint, types, tests"
 	@echo "make bench    measurements that the README quotes"
 	@echo "make nightly  everything without a time limit"
@@ -33,6 +34,9 @@ sweep: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
+slow: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
 check: $(READY)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
@@ -40,10 +44,9 @@ check: $(READY)
 	$(MAKE) test
 
 bench: $(READY)
-	@echo "the command 'rollproof bench' comes with a later step; 'make sweep' prints the figures there are"
+	$(BIN)/rollproof bench ledger
 
-nightly: check
-	$(BIN)/python -m pytest -n $(JOBS) -m slow || test $$? -eq 5
+nightly: check slow
 	for name in workplace sibling fixed-order trainer-only; do $(BIN)/rollproof sweep $$name --seeds 0:5 || exit $$?; done
 
 docs: $(READY)

@@ -12,6 +12,7 @@ from invariants.durability.finalized_groups_are_the_replay_groups import Finaliz
 from invariants.durability.gym_never_delays_a_trainer_save import GymNeverDelaysATrainerSave
 from invariants.durability.mutations_never_overlap_an_exclusive_section import MutationsNeverOverlapAnExclusiveSection
 from invariants.durability.no_cut_inside_an_optimizer_commit import NoCutInsideAnOptimizerCommit
+from invariants.durability.no_staged_row_is_left_behind import NoStagedRowIsLeftBehind
 from invariants.durability.payload_is_durable_before_its_name import PayloadIsDurableBeforeItsName
 from invariants.durability.the_fingerprint_is_the_rollouts import TheFingerprintIsTheRollouts
 from invariants.durability.the_newest_restore_point_stays import TheNewestRestorePointStays
@@ -20,6 +21,8 @@ from invariants.gym.a_prepared_instance_stands_still import APreparedInstanceSta
 from invariants.gym.admission_reopens import AdmissionReopens
 from invariants.gym.calls_end_in_time import CallsEndInTime
 from invariants.gym.continued_once import ContinuedOnce
+from invariants.gym.control_calls_are_this_runs import ControlCallsAreThisRuns
+from invariants.gym.deadlines_stand_still import DeadlinesStandStill
 from invariants.gym.errors_have_their_cause import ErrorsHaveTheirCause
 from invariants.gym.exports_are_known import ExportsAreKnown
 from invariants.gym.manifest_is_the_unfinished import ManifestIsTheUnfinished
@@ -32,6 +35,8 @@ from invariants.ledger.a_lost_cohort_is_a_new_group_attempt import ALostCohortIs
 from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
 from invariants.ledger.dropped_is_retired import DroppedIsRetired
 from invariants.ledger.every_prompt_once import EveryPromptOnce
+from invariants.ledger.every_row_is_reported_once import EveryRowIsReportedOnce
+from invariants.ledger.failures_are_paid_for import FailuresArePaidFor
 from invariants.ledger.forgotten_was_retired import ForgottenWasRetired
 from invariants.ledger.groups_are_whole import GroupsAreWhole
 from invariants.ledger.marks_are_forgotten import MarksAreForgotten
@@ -51,6 +56,7 @@ from invariants.liveness.gym_resumes_before_publication import GymResumesBeforeP
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
+    FailuresArePaidFor,  # BUDGET-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2
     OneSealedAttempt,  # I3
@@ -83,6 +89,7 @@ JUDGES: tuple[type[Judge], ...] = (
     AdmissionReopens,  # I31
     ErrorsHaveTheirCause,  # I32
     FailedSnapshotsAreBounded,  # I33
+    DeadlinesStandStill,  # I34
     RowsShareNoFate,  # I35
     RefusedRowsAreSentAgain,  # I36
     NoStreamOutlivesItsRollout,  # I37
@@ -91,8 +98,11 @@ JUDGES: tuple[type[Judge], ...] = (
     ParticipantsAreThere,  # I40
     ContinuedOnce,  # I41
     TrainedIsWhatWasGenerated,  # I43
+    NoStagedRowIsLeftBehind,  # I49
     TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
+    ControlCallsAreThisRuns,  # I64
+    EveryRowIsReportedOnce,  # I65
     EveryRunProgressesOrEndsTyped,  # I67
     TrainsAsTheReference,  # PARITY-1
     APreparedInstanceStandsStill,  # PHASE-1

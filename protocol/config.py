@@ -37,6 +37,7 @@ LEVELS = tuple(level.name.lower() for level in Level)
 
 
 PROCESSES_MAX = 1_000  # of one kind, and turns of an episode: more is a slip of the keyboard, and would not end
+TIME_MIN_S = 1e-3  # of an interval or a time-out: below it a run does nothing but wake up
 ROLLOUTS_MAX = 200_000  # live at a time: the supported size
 
 
@@ -53,7 +54,7 @@ class Sampler(Config, frozen=True):
 
 
 class NemoGymFailure(Config, frozen=True):
-    rollout_timeout_s: float | None = None
+    rollout_timeout_s: float | None = None  # of one group attempt, its row retries included; held time is none of it
     max_row_attempts: int = 3
 
 
@@ -181,6 +182,10 @@ def check(job: Job) -> list[str]:
         if value is not None and not 0 < value < math.inf:  # a NaN is neither
             wrong.append(f"{name} is {value}: it must be above 0")
 
+    def waits(name: str, value: float | None) -> None:
+        if value is not None and not TIME_MIN_S <= value < math.inf:
+            wrong.append(f"{name} is {value}: it must be at least {TIME_MIN_S} s")
+
     def not_negative(name: str, value: float) -> None:
         if not 0 <= value < math.inf:
             wrong.append(f"{name} is {value}: it must be 0 or more")
@@ -193,20 +198,22 @@ def check(job: Job) -> list[str]:
                  "max_turns", "gym_instances", "generation_workers", "num_finalizer_workers",
                  "max_inflight_prompts", "min_groups_for_streaming_train"):  # fmt: skip
         positive(name, getattr(job, name))
-    positive("rollout_checkpointing.interval_s", job.rollout_checkpointing.interval_s)
+    waits("rollout_checkpointing.interval_s", job.rollout_checkpointing.interval_s)
     positive("rollout_checkpointing.keep_latest_k", job.rollout_checkpointing.keep_latest_k)
     positive("checkpointing.save_period", job.checkpointing.save_period)
     positive("checkpointing.keep_top_k", job.checkpointing.keep_top_k)
-    positive("rollout_recovery.gym_prepare_timeout_s", job.rollout_recovery.gym_prepare_timeout_s)
-    positive("token_capture.control_timeout_s", job.token_capture.control_timeout_s)
-    positive("watchdog.interval_s", job.watchdog.interval_s)
+    waits("rollout_recovery.gym_prepare_timeout_s", job.rollout_recovery.gym_prepare_timeout_s)
+    waits("rpc_timeout_s", job.rpc_timeout_s)
+    waits("token_capture.control_timeout_s", job.token_capture.control_timeout_s)
+    waits("watchdog.interval_s", job.watchdog.interval_s)
+    waits("rollout_failure.nemo_gym.rollout_timeout_s", job.rollout_failure.nemo_gym.rollout_timeout_s)
     positive("rollout_failure.nemo_gym.max_row_attempts", job.rollout_failure.nemo_gym.max_row_attempts)
     positive("rollout_failure.max_infra_attempts_per_prompt", job.rollout_failure.max_infra_attempts_per_prompt)
     positive("rollout_failure.max_data_attempts_per_prompt", job.rollout_failure.max_data_attempts_per_prompt)
     positive("rollout_checkpointing.max_consecutive_failures", job.rollout_checkpointing.max_consecutive_failures)
     positive("rollout_recovery.resume_attempts", job.rollout_recovery.resume_attempts)
-    positive("rollout_recovery.drain_timeout_s", job.rollout_recovery.drain_timeout_s)
-    positive("watchdog.stall_timeout_s", job.watchdog.stall_timeout_s)
+    waits("rollout_recovery.drain_timeout_s", job.rollout_recovery.drain_timeout_s)
+    waits("watchdog.stall_timeout_s", job.watchdog.stall_timeout_s)
     not_negative("rollout_failure.backoff_base_s", job.rollout_failure.backoff_base_s)
     not_negative("rollout_failure.max_backoff_s", job.rollout_failure.max_backoff_s)
     not_negative("rollout_failure.max_skipped_prompts", job.rollout_failure.max_skipped_prompts)
@@ -253,10 +260,10 @@ def check(job: Job) -> list[str]:
         wrong.append(
             "token_capture.enabled is false: receipts rest on captured calls, a run without capture comes with a later step"
         )
-    if job.rollout_failure.nemo_gym.rollout_timeout_s is not None:
-        wrong.append(
-            "rollout_failure.nemo_gym.rollout_timeout_s is set: request deadlines come with a later step of this project"
-        )
+    rollout_s = job.rollout_failure.nemo_gym.rollout_timeout_s
+    if rollout_s is not None and job.watchdog.stall_timeout_s <= rollout_s:
+        wrong.append(f"rollout_failure.nemo_gym.rollout_timeout_s is {rollout_s}: it must be below "
+                     f"watchdog.stall_timeout_s ({job.watchdog.stall_timeout_s})")  # fmt: skip
     batch, buffer = job.num_prompts_per_step, job.max_buffered_rollouts
     if job.streaming_groups > buffer:
         wrong.append(f"max_buffered_rollouts is {buffer}: it must be at least min_groups_for_streaming_train "

@@ -185,6 +185,17 @@ class CompletionArrived(Event, frozen=True):
     key: str
 
 
+class RowReported(Event, frozen=True):
+    """Once for each row handed to a Gym instance: what came of it there, and how long its /run took.
+
+    ``outcome``: completed | refused | failed, with ``run_s`` as Gym measured it; or lost (it never came back), since it was sent.
+    """
+
+    key: str
+    outcome: str
+    run_s: float
+
+
 class StreamOver(Event, frozen=True):
     """The network told the reader of a row stream that nothing more will come. ``how``: end | lost."""
 
@@ -274,6 +285,37 @@ class ForgetIssued(Event, frozen=True):
 
 class ForgetAccepted(Event, frozen=True):
     rollout: str
+
+
+# --- request deadlines (controller) ---------------------------------------------------------------------------------------
+
+
+class DeadlineSet(Event, frozen=True):
+    """A group attempt's rollout began and has ``limit_s`` seconds in which nobody holds the deadlines."""
+
+    group: str
+    limit_s: float
+
+
+class DeadlineHeld(Event, frozen=True):
+    """Request deadlines stand still for this holder: checkpoint | weight-sync."""
+
+    holder: str
+
+
+class DeadlineReleased(Event, frozen=True):
+    """This holder let go; those in ``left`` still hold."""
+
+    holder: str
+    left: tuple[str, ...]
+
+
+class RolloutTimedOut(Event, frozen=True):
+    """A group attempt's rollout ran into its deadline; its time so far, and the part in which the deadline was held."""
+
+    group: str
+    elapsed_s: float
+    held_s: float
 
 
 # --- barrier and gate (controller) ---------------------------------------------------------------------------------------
@@ -605,13 +647,14 @@ class GymPhaseEnded(Event, frozen=True):
 
 
 class ControlIssued(Event, frozen=True):
-    """One control call to one instance; it must be over ``deadline_s + grace_s`` later."""
+    """One control call to one instance; it must be over ``deadline_s + grace_s`` later. ``token`` names its control token."""
 
     operation: str
     instance: str
     checkpoint: str
     deadline_s: float
     grace_s: float
+    token: str = ""  # '': not said
 
 
 class ControlDone(Event, frozen=True):
@@ -689,11 +732,20 @@ class PhaseMoved(Event, frozen=True):
 
 
 class ControlReceived(Event, frozen=True):
-    """A control call began here; it extends the lease to ``lease_s`` from now."""
+    """A control call began here; it extends the lease to ``lease_s`` from now. ``token`` names the token it carried."""
 
     operation: str
     checkpoint: str
     lease_s: float
+    token: str = ""  # '': not said
+
+
+class ControlRefused(Event, frozen=True):
+    """A control call was turned away at the door: it carried the token of another run."""
+
+    operation: str
+    checkpoint: str
+    token: str
 
 
 class EpisodeAdmitted(Event, frozen=True):

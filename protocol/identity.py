@@ -9,6 +9,8 @@ Ids are handed in or counted, never made from chance or time.
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
 
@@ -70,6 +72,19 @@ def sample_of_key(capture_key: str) -> str:
 def ordinal_of_group(group: str) -> int:
     """Prompt ordinal (epoch x dataset length + index) inside a group id."""
     return int(group[group.index("p") + 1 : group.rindex("i")])
+
+
+def control_token(fingerprint: str, life: int) -> str:
+    """What a run's control calls to Gym carry: 32 hex characters. ``fingerprint`` is the job's, ``life`` its start.
+
+    A call that an earlier start of the job has left behind carries another one, and so does another job's.
+    """
+    return hashlib.sha256(f"control/{fingerprint}/{life}".encode()).hexdigest()[:32]
+
+
+def token_name(token: str) -> str:
+    """Tells tokens apart in a history without giving them away: 8 hex characters."""
+    return hashlib.sha256(token.encode()).hexdigest()[:8]
 
 
 CONTROLLER = "controller"

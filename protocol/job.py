@@ -12,11 +12,13 @@ from protocol.data_plane.finalizer import Finalizer
 from protocol.gym.instance import GymInstance
 from protocol.messages import PromptTask
 from protocol.parts import Factory, Parts
+from protocol.run import fingerprint_of
 from protocol.worker.worker import GenerationWorker
 
 
 def processes(job: Job, tasks: Sequence[PromptTask], parts: Parts) -> dict[str, Factory]:
-    """Name -> factory, in start order."""
+    """Name -> factory, in start order. Each start of the job has a control token, which only its Gym instances are given."""
+    run = fingerprint_of(job, tasks)
     out: dict[str, Factory] = {
         identity.TRAINER: lambda rt: parts.trainer(rt).main(),
         identity.DATA_PLANE: lambda rt: parts.data_plane(rt).main(),
@@ -26,6 +28,8 @@ def processes(job: Job, tasks: Sequence[PromptTask], parts: Parts) -> dict[str, 
     for index in range(job.generation_workers):
         out[identity.worker_name(index)] = lambda rt: GenerationWorker(rt, job, parts.engine(rt)).main()
     for index in range(job.gym_instances):
-        out[identity.gym_name(index)] = lambda rt: GymInstance(rt, job, parts.environment(rt), parts.participants(rt.me)).main()
+        out[identity.gym_name(index)] = lambda rt: GymInstance(
+            rt, job, parts.environment(rt), parts.participants(rt.me), identity.control_token(run, rt.life)
+        ).main()
     out[identity.CONTROLLER] = lambda rt: Controller(rt, job, tuple(tasks)).main()
     return out

@@ -75,11 +75,12 @@ class Coordinate(Message, frozen=True):
 
 
 class RowCompleted(Message, frozen=True):
-    """``calls`` of the terminal chain, root first. ``key`` is the capture key."""
+    """``calls`` of the terminal chain, root first. ``key`` is the capture key, ``run_s`` how long its /run took (all three)."""
 
     key: str
     reward: float
     calls: tuple[Coordinate, ...]
+    run_s: float
 
 
 class RowRefused(Message, frozen=True):
@@ -87,6 +88,7 @@ class RowRefused(Message, frozen=True):
 
     key: str
     reason: str
+    run_s: float
 
 
 class RowFailed(Message, frozen=True):
@@ -95,9 +97,16 @@ class RowFailed(Message, frozen=True):
     key: str
     transport: bool
     message: str
+    run_s: float
 
 
-class Control(Message, frozen=True):
+class Authorised(Message, frozen=True, kw_only=True):
+    """Carries the control token of the run that sends it (``identity.control_token``)."""
+
+    token: str
+
+
+class Control(Authorised, frozen=True):
     """Base of the control calls of PROTOCOL 5.1. ``checkpoint`` is the checkpoint id ('' where there is none)."""
 
     checkpoint: str

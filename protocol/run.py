@@ -6,15 +6,24 @@ mutation of ``barrier``; the counters only in the step commit and the reservatio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from protocol.config import Job, fingerprint
+from protocol.controller.deadlines import DeadlineClock
 from protocol.data_plane.replay import ReplayIndex, Slot
 from protocol.errors import Lost
+from protocol.identity import control_token
 from protocol.ledger.ledger import Ledger
 from protocol.messages import Message, PromptTask
 from protocol.readers_writer import DATA_PLANE_BARRIER, DISPATCH_GATE, ReadersWriter
 from protocol.runtime import Runtime
+from protocol.slices import Slices
+
+
+def fingerprint_of(job: Job, tasks: Sequence[PromptTask]) -> str:
+    """Of this job on this data set."""
+    return fingerprint(job, "/".join(task.task_id for task in tasks))
 
 
 class Run:
@@ -22,7 +31,8 @@ class Run:
         self.rt = rt
         self.job = job
         self.tasks = tasks
-        self.fingerprint = fingerprint(job, "/".join(task.task_id for task in tasks))
+        self.fingerprint = fingerprint_of(job, tasks)
+        self.token = control_token(self.fingerprint, rt.life)  # of this run's control calls to Gym
         self.version = 0  # of the trainer's weights
         self.steps = 0  # committed
         self.cursor = 0  # prompts taken from the loader, over all epochs
@@ -30,12 +40,14 @@ class Run:
         self.dispatch_index = -1  # batches reserved, counted from the version - 1
         self.optimizer_commit_in_progress = False
         self.ledger = Ledger(rt)
+        self.slices = Slices(rt, job.num_generations_per_prompt)
         self.replay = ReplayIndex()
         self.claimed: dict[str, Slot] = {}  # slots of the open train step, in order of claim
         # Lock order: the checkpoint lock, then the gate, then the barrier (PROTOCOL 1.8).
         self.lock = rt.lock()
         self.gate = ReadersWriter(rt, DISPATCH_GATE)
         self.barrier = ReadersWriter(rt, DATA_PLANE_BARRIER)
+        self.deadlines = DeadlineClock(rt)
 
     async def ask(self, peer: str, message: Message) -> Any:
         """One bounded call to the data plane or a finalizer. Raises Lost when ``rpc_timeout_s`` has passed: it may have

@@ -13,11 +13,14 @@ from invariants.registry import JUDGES
 from protocol.judging import Verdict
 from reports.junit import junit_xml
 from rollproof import saving
+from rollproof.bench import BENCHES, bench_table
 from rollproof.command import Command
 from rollproof.doctor import examine
 from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
+from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
 from rollproof.options import later, outcomes_of, plan_fits, plan_of_option, points_of, seeds_of
+from rollproof.plausible import read_saved
 from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
 from rollproof.saving import SavedRun, SavedSweep
 from rollproof.showing import emit, guarantees, page_of, progress_bar, run_report, show_run, show_sweep, show_timeline, warn
@@ -169,14 +172,17 @@ def judge_command(
     junit: JunitOption = None,
 ) -> None:
     """Judge a saved history again."""
-    saved = saving.read_folder(folder)
+    saved = read_saved(folder)
     if isinstance(saved, SavedRun):
         packed = saving.read_packed(folder, names_of(saved))
-        judged = judge_saved(saved, packed, JUDGES)
+        judged = judge_saved(saved, packed, JUDGES, folder)
         evidence = evidence_of(saved, judged)
         report = run_report(saved, judged, evidence) | {"classes_run": 0}
         show_run(report, evidence, json, junit)
         raise typer.Exit(EXIT[report["verdict"]])
+    if saved.code_digest != code_digest():
+        Console(stderr=True).print(f"warning: the sweep was made by code {saved.code_digest}, this is {code_digest()}: "
+                                   "its histories may differ", style="yellow", highlight=False, soft_wrap=True)  # fmt: skip
     with progress_bar() as progress:
         again = judge_sweep(folder, saved, progress)
     report = again.report | {"classes_run": again.classes_run}
@@ -200,7 +206,7 @@ def report_command(
     json: JsonOption = False,
 ) -> None:
     """Write the page of a saved sweep."""
-    saved = saving.read_folder(folder)
+    saved = read_saved(folder)
     if not isinstance(saved, SavedSweep):
         raise InputError(f"{folder}: holds a run: a page is made of a sweep, one that sweep --out wrote")
     page = folder / saving.REPORT_FILE
@@ -254,9 +260,57 @@ def doctor_command(json: JsonOption = False) -> None:
         emit(found)
     else:
         for name, value in found.items():
-            for line in [f"{key} {inner}" for key, inner in value.items()] if isinstance(value, dict) else [value]:
+            lines = [f"{key} {inner}" for key, inner in value.items()] if isinstance(value, dict) else value
+            for line in lines if isinstance(lines, list) else [lines]:
                 emit(f"{name:14s} {line}")
     raise typer.Exit(0 if found["ok"] else 2)
+
+
+@app.command("mutants")
+def mutants_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME ...]", help="Names or numbers of registered bugs; all when left out.")
+    ] = None,
+    area: Annotated[str | None, typer.Option("--area", metavar="A", help="A section of the catalogue: one letter.")] = None,
+    patch: Annotated[
+        str | None,
+        typer.Option("--patch", metavar="FILE", help="A unified diff, or a TOML edit file (scope, find, put; or [[edits]])."),
+    ] = None,
+    points: Annotated[str, typer.Option("--points", metavar="N|all", help="Crash points of each sweep.")] = "150",
+    json: JsonOption = False,
+) -> None:
+    """Put known bugs back, one at a time, and print which judge catches each.
+
+    A bug is put back in a copy of the tree, and its scenario is swept in a fresh process. Exit 0 if every one that was asked
+    for is caught, else 1.
+
+    With --patch a change of your own is applied to a copy of the tree instead, and the whole scenario library is swept with
+    it: exit 1 if a judge says BROKEN (it is caught), 0 if every scenario is HELD, 3 if neither, 2 if the change does not
+    apply. What a diff changes outside of the packages is left out.
+    """
+    points_of(points)
+    if patch is not None and (names or area):
+        raise InputError("--patch is given with a name or --area: it is a bug of your own, leave them out")
+    tell = Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print
+    if patch is not None:
+        trial = try_file(patch, points, tell)
+        show_trial(trial, patch, json)
+        raise typer.Exit(EXIT[trial.verdict])
+    matrix = run_selected(chosen(names or [], area), points, tell)
+    show_matrix(matrix, json)
+    raise typer.Exit(0 if all(row.caught for row in matrix.rows) else 1)
+
+
+@app.command("bench")
+def bench_command(
+    name: Annotated[str, typer.Argument(help="ledger: a drain check against the scan it stands in for.", metavar="NAME")],
+    json: JsonOption = False,
+) -> None:
+    """Measure something that no judge judges."""
+    if name not in BENCHES:
+        raise InputError(f"unknown measurement {name!r}: there are {', '.join(BENCHES)}")
+    report = BENCHES[name]()
+    emit(report if json else bench_table(report))
 
 
 def _later_command(name: str) -> None:
@@ -267,7 +321,7 @@ def _later_command(name: str) -> None:
         raise InputError(f"the command {name!r} comes with a later step of this project")
 
 
-for _name in ("mutants", "parity", "bench", "shrink", "models", "calibrate"):
+for _name in ("parity", "shrink", "models", "calibrate"):
     _later_command(_name)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from protocol.history import Record, record_bytes
 from protocol.judging import Durable, Judge, Panel, Terms, Verdict, Violation
+from rollproof.plausible import records_fit
 from rollproof.saving import Packed, SavedLife, SavedRun, life_files, unpack_files, unpack_history
 from scenarios.model import Scenario
 from sim.faults import without_effect
@@ -29,16 +31,16 @@ class JudgedRun(msgspec.Struct, frozen=True, kw_only=True):
     histories: list[list[Record]]  # of each life, in order
 
 
-def judge_saved(run: SavedRun, packed: Packed, judges: Judges) -> JudgedRun:
-    """Judge every life of a run. Raises InputError if a file is missing or cannot be read."""
+def judge_saved(run: SavedRun, packed: Packed, judges: Judges, folder: Path | None = None) -> JudgedRun:
+    """Judge every life of a run. Raises InputError, which names the file below ``folder``, if one cannot be read."""
     terms = run.scenario.terms
     references: Mapping[str, Any] | None = None
     if run.reference is not None:
-        references = _life(run.reference, packed, judges, terms, None)[0].summaries()
+        references = _life(run.reference, packed, judges, terms, None, folder)[0].summaries()
     panels: list[Panel] = []
     histories: list[list[Record]] = []
     for life in run.lives:
-        panel, records = _life(life, packed, judges, terms, references if run.plan else None)
+        panel, records = _life(life, packed, judges, terms, references if run.plan else None, folder)
         panels.append(panel)
         histories.append(records)
     rows, messages = _rows(run.scenario, judges, panels)
@@ -77,15 +79,17 @@ def history_hash(histories: Iterable[Sequence[Record]]) -> str:
 
 
 def _life(
-    life: SavedLife, packed: Packed, judges: Judges, terms: Terms, references: Mapping[str, Any] | None
+    life: SavedLife, packed: Packed, judges: Judges, terms: Terms, references: Mapping[str, Any] | None, folder: Path | None
 ) -> tuple[Panel, list[Record]]:
     history, start, end = life_files(life.name)
-    records = unpack_history(packed[history], history)
+    where = {name: name if folder is None else str(folder / name) for name in (history, start, end)}
+    records = unpack_history(packed[history], where[history])
+    records_fit(records, life.number, life.events, where[history])
     panel = Panel(judges, terms)
-    panel.begin(Durable(unpack_files(packed[start], start)))
+    panel.begin(Durable(unpack_files(packed[start], where[start])))
     for record in records:
         panel.feed(record)
-    files = unpack_files(packed[end], end)
+    files = unpack_files(packed[end], where[end])
     if life.status.outcome != "crashed":  # a crashed life has no end to judge: what it still owed fell with it
         panel.end(Durable(files), None, life.status, references)
     return panel, records

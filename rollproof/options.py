@@ -5,17 +5,13 @@ from __future__ import annotations
 import re
 
 from protocol.config import LEVELS
-from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token
+from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token, shown
 from scenarios.faults import process_names
 from scenarios.files import Loaded
 from scenarios.model import LATER_LEVELS, InputError
 from sim.explore.points import Plan
 
 NUMBER = "[0-9]{1,12}"  # as many digits as a token's seed may have
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def later(option: str, value: object) -> None:
@@ -37,7 +33,7 @@ def seeds_of(seed: int | None, seeds: str | None) -> range:
         return range(number, number + 1)
     found = re.fullmatch(rf"({NUMBER}):({NUMBER})", seeds)
     if found is None:
-        raise InputError(f"--seeds is {_shown(seeds)}: it must be A:B, two numbers of at most 12 digits, B not included")
+        raise InputError(f"--seeds is {shown(seeds)}: it must be A:B, two numbers of at most 12 digits, B not included")
     first, last = int(found[1]), int(found[2])
     if last <= first:
         raise InputError(f"--seeds is {seeds!r}: it holds no seed; B is not included, so {first}:{first + 1} would be one")
@@ -49,7 +45,7 @@ def points_of(points: str) -> int | None:
     if points == "all":
         return None
     if not re.fullmatch(NUMBER, points) or int(points) == 0:
-        raise InputError(f"--points is {_shown(points)}: it must be all or a number above 0")
+        raise InputError(f"--points is {shown(points)}: it must be all or a number above 0")
     return int(points)
 
 
@@ -60,7 +56,7 @@ def outcomes_of(disk: str | None) -> tuple[str, ...]:
     if disk == "every":
         later("--disk every", disk)
     if disk not in OUTCOMES:
-        raise InputError(f"--disk is {disk!r}: it must be none (un-synced writes are lost) or all (they are kept)")
+        raise InputError(f"--disk is {shown(disk)}: it must be none (un-synced writes are lost) or all (they are kept)")
     return (disk,)
 
 
@@ -83,4 +79,6 @@ def plan_fits(plan: Plan, loaded: Loaded) -> None:
     known = process_names(loaded.scenario.job)
     for number, item in enumerate(plan, start=1):
         if item.process not in known:
-            raise InputError(f"crash plan item {number}: there is no process {item.process!r}: this job has {', '.join(known)}")
+            raise InputError(
+                f"crash plan item {number}: there is no process {shown(item.process)}: this job has {', '.join(known)}"
+            )

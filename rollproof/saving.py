@@ -44,7 +44,7 @@ _files = msgspec.msgpack.Decoder(dict[str, bytes])
 Packed = dict[str, bytes]  # file name below the run's folder -> content
 
 
-class SavedLife(msgspec.Struct, frozen=True, kw_only=True):
+class SavedLife(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One life of a saved run. ``name`` is the stem of its files; ``fired`` is None where no crash was asked for.
 
     ``effects``: of each fault of this life, by its place in the scenario, '' if it took effect, else why not.
@@ -61,7 +61,7 @@ class SavedLife(msgspec.Struct, frozen=True, kw_only=True):
     effects: dict[int, str] = {}
 
 
-class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
+class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``run.json``. ``command`` runs it again; ``token`` is '' where no crash was asked for."""
 
     format: int = FORMAT
@@ -80,7 +80,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
     reference: SavedLife | None = None
 
 
-class SavedSweep(msgspec.Struct, frozen=True, kw_only=True):
+class SavedSweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``sweep.json``. ``result`` is what ``sweep --json`` printed; ``evidence`` what ``reports`` shows of failures;
     ``options`` what lay over the scenario, so that what a later judge finds can be replayed too."""
 
@@ -221,14 +221,14 @@ def out_folder(path: str | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    target = Path(path).absolute()
+    target = _real(path, f"--out {path}", "a folder")
     if target.exists() and not (target.is_dir() and _is_ours(target)):
         raise InputError(f"--out {path}: is there already and not one of rollproof's: name a new or an empty folder")
     made = _make_parents(target.parent, f"--out {path}")
     temporary: Path | None = None
     try:
         try:
-            temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            temporary = Path(tempfile.mkdtemp(prefix=_aside(target), dir=target.parent))
         except OSError as error:
             raise InputError(f"--out {path}: cannot be written ({error.strerror}): name a folder that can") from None
         yield temporary
@@ -248,7 +248,7 @@ def _take_the_place_of(target: Path, folder: Path) -> None:
     if not target.exists():
         folder.rename(target)
         return
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    aside = Path(tempfile.mkdtemp(prefix=_aside(target), dir=target.parent))
     target.rename(aside / target.name)
     try:
         folder.rename(target)
@@ -265,11 +265,11 @@ def out_file(path: str | None, option: str) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    target = Path(path).absolute()
+    target = _real(path, f"{option} {path}", "a file")
     if target.is_dir():
         raise InputError(f"{option} {path}: is a folder: name a file")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=_aside(target), dir=target.parent)
     except OSError as error:
         raise InputError(f"{option} {path}: cannot be written ({error.strerror}): name a file in a folder that can") from None
     os.close(handle)
@@ -281,6 +281,23 @@ def out_file(path: str | None, option: str) -> Iterator[Path | None]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _real(path: str, where: str, what: str) -> Path:
+    """Where ``path`` leads. Raises InputError if it is a name that cannot be, or a link that leads nowhere."""
+    target = Path(path).absolute()
+    try:
+        if target.is_symlink() and not target.exists():
+            raise InputError(f"{where}: is a link that leads nowhere: name {what}")
+        target.exists()
+    except OSError as error:
+        raise InputError(f"{where}: cannot be written ({error.strerror}): name {what} that can") from None
+    return target.resolve() if target.is_symlink() else target
+
+
+def _aside(target: Path) -> str:
+    """How the names of temporary neighbours begin: never longer than a name may be, whatever ``target`` is called."""
+    return f".{target.name[:40]}."
 
 
 def _is_ours(folder: Path) -> bool:

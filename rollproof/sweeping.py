@@ -13,8 +13,19 @@ from invariants.registry import JUDGES
 from protocol.judging import Verdict
 from reports.failure import Evidence
 from rollproof.command import Command
+from rollproof.plausible import records_fit
 from rollproof.running import evidence_of, run_once, token_of
-from rollproof.saving import CLASSES_FILE, SWEEP_FILE, SavedSweep, pack_life, read_packed, versions, write_packed
+from rollproof.saving import (
+    CLASSES_FILE,
+    SWEEP_FILE,
+    SavedSweep,
+    life_files,
+    pack_life,
+    read_packed,
+    unpack_history,
+    versions,
+    write_packed,
+)
 from rollproof.tokens import code_digest
 from scenarios.files import Loaded
 from scenarios.model import InputError
@@ -240,6 +251,10 @@ def judge_sweep(folder: Path, saved: SavedSweep, progress: Callable[[int], Progr
     """Run every class of a saved sweep again with today's judges and compare its history with the saved hash."""
     seeds = range(*saved.seeds)
     before = {seed: _saved_hashes(folder / f"seed-{seed}") for seed in seeds}  # what is missing is said before anything runs
+    events = sum(_saved_events(folder / f"seed-{seed}") for seed in seeds)
+    if events != saved.result["events"]:
+        says = saved.result["events"]
+        raise InputError(f"{folder / SWEEP_FILE}: says {says} events, its seeds' life-1.history files hold {events} records")
     found = Findings(Loaded(scenario=saved.scenario), saved.options or Command(scenario=saved.scenario.name))
     differing: list[str] = []
     for seed in seeds:
@@ -251,6 +266,14 @@ def judge_sweep(folder: Path, saved: SavedSweep, progress: Callable[[int], Progr
         differing += [f"seed {seed} class {key}" for key in {**before[seed], **now} if before[seed].get(key) != now.get(key)]
     classes = sum(len(result.rows) for result in found.results)
     return SweptAgain(report=found.report(), evidence=found.evidence, classes_run=classes, differing=differing)
+
+
+def _saved_events(folder: Path) -> int:
+    """How many events life 1 of a saved seed has."""
+    name, _, _ = life_files("life-1")
+    records = unpack_history(read_packed(folder, [name])[name], str(folder / name))
+    records_fit(records, 1, None, str(folder / name))
+    return len(records)
 
 
 def _saved_hashes(folder: Path) -> dict[str, str]:

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _LEGAL = re.compile(r"[A-Za-z0-9._~+-]+")
 _HEX8 = re.compile(r"[0-9a-f]{8}")
 _COUNT = re.compile(r"[0-9]{1,12}")  # far more than any run has, and never a number too long to read
+_SCHEDULE = re.compile(r"fifo|[1-9][0-9]{0,11}")  # the default one, 0, is left out
 _PROCESS = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _SHAPE = f"{VERSION}.<scenario>.<digest>.<seed>.<level>.<code>.<plan>.<check>"
 
@@ -90,62 +91,70 @@ def plan_text(plan: Plan) -> str:
     return "~".join(item_text(item) for item in plan)
 
 
+def shown(text: str) -> str:
+    """What was typed, quoted; only the start of it where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
 def parse_plan(text: str) -> Plan:
     """The lives of a plan. Raises InputError that names the item and what is wrong with it."""
     return tuple(_parse_item(item, number) for number, item in enumerate(text.split("~"), start=1))
 
 
 def _parse_item(text: str, number: int) -> PlanItem:
-    where = f"crash plan item {number} {text!r}"
+    where = f"crash plan item {number} {shown(text)}"
     right = "it must be <process>-<EventKind>-<n>[+k]-<outcome>, as controller-SnapshotPublished-1-none"
     parts = text.rsplit("-", 3)
     if len(parts) != 4:
         raise InputError(f"{where} has {len(parts)} parts: {right}")
     process, kind, count, outcome = parts
     if not _PROCESS.fullmatch(process):
-        raise InputError(f"{where}: {process!r} is no process name: {right}")
+        raise InputError(f"{where}: {shown(process)} is no process name: {right}")
     kind = RENAMED.get(kind, kind)
     if kind not in KINDS:
         close = difflib.get_close_matches(kind, list(KINDS), n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise InputError(f"{where}: {kind!r} is no event{hint}: docs/events.md lists them")
+        raise InputError(f"{where}: {shown(kind)} is no event{hint}: docs/events.md lists them")
     n, plus, k = count.partition("+")
     if not _COUNT.fullmatch(n) or int(n) < 1 or (plus and not _COUNT.fullmatch(k)):
-        raise InputError(f"{where}: {count!r} is no count: it must be <n> or <n>+<k>, n from 1 and k from 0")
+        raise InputError(f"{where}: {shown(count)} is no count: it must be <n> or <n>+<k>, n from 1 and k from 0")
     if _COUNT.fullmatch(outcome) and int(outcome) < len(OUTCOMES):
         outcome = OUTCOMES[int(outcome)]
     if outcome not in OUTCOMES:
-        raise InputError(f"{where}: outcome {outcome!r} is unknown: it must be 0 (none) or 1 (all)")
+        raise InputError(f"{where}: outcome {shown(outcome)} is unknown: it must be 0 (none) or 1 (all)")
     return PlanItem(process, kind, int(n), int(k) if plus else 0, outcome)
 
 
 def parse_token(text: str) -> Token:
     """Raises InputError that names the part which is wrong."""
     text = text.strip()
-    short = text if len(text) <= 60 else text[:57] + "..."
-    where = f"crash token {short!r}"
+    where = f"crash token {shown(text)}"
     if not _LEGAL.fullmatch(text):
         bad = next((letter for letter in text if not _LEGAL.fullmatch(letter)), "")
         raise InputError(f"{where}: {bad!r} is no legal character" if bad else f"{where} is empty: it must be {_SHAPE}")
     parts = text.split(".")
     if parts[0] != VERSION:
-        raise InputError(f"{where} begins with {parts[0]!r}: it must begin with {VERSION}")
+        raise InputError(f"{where} begins with {shown(parts[0])}: it must begin with {VERSION}")
     if len(parts) != 8:
         raise InputError(f"{where} has {len(parts)} parts: it must have 8, {_SHAPE}")
     body, _, check = text.rpartition(".")
     if check != check_of(body):
         raise InputError(
-            f"{where}: its check is {check!r}, and {check_of(body)!r} would be right: a character is wrong or missing"
+            f"{where}: its check is {shown(check)}, and {check_of(body)!r} would be right: a character is wrong or missing"
         )
     _, scenario, digest, seed, level, code, plan, _ = parts
     for name, value in (("scenario digest", digest), ("code digest", code)):
         if not _HEX8.fullmatch(value):
-            raise InputError(f"{where}: its {name} is {value!r}: it must be 8 hex characters")
+            raise InputError(f"{where}: its {name} is {shown(value)}: it must be 8 hex characters")
     number, plus, schedule = seed.partition("+")
-    if not _COUNT.fullmatch(number) or (plus and not schedule):
-        raise InputError(f"{where}: its seed is {seed!r}: it must be <seed> or <seed>+<schedule>, up to 12 digits")
+    if not _COUNT.fullmatch(number):
+        raise InputError(f"{where}: its seed is {shown(seed)}: it must be <seed> or <seed>+<schedule>, up to 12 digits")
+    if plus and not _SCHEDULE.fullmatch(schedule):
+        raise InputError(
+            f"{where}: its schedule is {shown(schedule)}: it must be fifo or a number from 1 of at most 12 digits, or left out"
+        )
     if level not in LEVELS:
-        raise InputError(f"{where}: its level is {level!r}: it must be one of {', '.join(LEVELS)}")
+        raise InputError(f"{where}: its level is {shown(level)}: it must be one of {', '.join(LEVELS)}")
     return Token(
         scenario=scenario,
         scenario_digest=digest,
@@ -164,8 +173,12 @@ def read_token(text: str) -> Token:
             raise InputError(f"a crash token has at most {LENGTH_MAX} characters, this one {len(text)}: put it into a file")
         return parse_token(text)
     path = Path(text)
-    if not path.is_file():
-        raise InputError(f"{text!r} is neither a crash token ({_SHAPE}) nor a file that holds one")
+    try:
+        is_file = path.is_file()
+    except OSError:  # a name too long for any file
+        is_file = False
+    if not is_file:
+        raise InputError(f"{shown(text)} is neither a crash token ({_SHAPE}) nor a file that holds one")
     try:
         return parse_token(path.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError) as error:

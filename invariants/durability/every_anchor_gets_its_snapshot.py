@@ -91,7 +91,8 @@ class EveryAnchorGetsItsSnapshot(Judge):
 
     def _snapshot(self, event: Event, now_s: float) -> Iterator[str]:
         if isinstance(event, Restored):
-            self.started, self.tried_s, self.step = True, now_s, event.step
+            self.started, self.tried_s = True, now_s
+            self.step = self.durable = self.asked = event.step  # its anchor was durable before this life
         elif isinstance(event, TrainerCheckpointDurable):
             self.anchor, self.due_s, self.owed, self.durable = f"step_{event.step}", now_s, True, event.step
             self.tried_s = now_s
@@ -112,8 +113,9 @@ class EveryAnchorGetsItsSnapshot(Judge):
             self.tried_s, self.due_s = now_s, -1.0
             if event.reason != "unchanged":
                 self._loses()
-                if not self.committing and self.durable == self.step > 0:
-                    yield f"a snapshot was skipped ({event.reason}): step_{self.durable} is durable and no commit in progress"
+                if not self.committing and self.durable == self.step:
+                    where = f"step_{self.step} is durable" if self.step else "step 0 needs no trainer checkpoint"
+                    yield f"a snapshot was skipped ({event.reason}): {where} and no commit in progress"
             elif self.owed:
                 yield f"a snapshot was skipped as unchanged, and {self.anchor} has none of its own"
             elif self.watch.candidates:

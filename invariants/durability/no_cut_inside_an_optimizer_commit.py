@@ -19,7 +19,9 @@ from protocol.judging import Terms, Violation
 
 
 class NoCutInsideAnOptimizerCommit(OnDisk):
-    """No cut is taken while an optimizer commit is in progress, and a published snapshot has its anchor's step and version."""
+    """No cut is taken while an optimizer commit is in progress, a published snapshot has its anchor's step and version, and a
+    trainer checkpoint those that its name says.
+    """
 
     invariant = "I17"
     needs = (CutTaken, CommitFlagSet)
@@ -76,6 +78,10 @@ class NoCutInsideAnOptimizerCommit(OnDisk):
 
     def examine(self, payload: Payload) -> Iterator[str]:
         if not payload.sequence:
+            info = payload.read("training_info.json") or {}
+            found = (info.get("step", payload.step), info.get("trainer_version", payload.step))
+            if found != (payload.step, payload.step):
+                yield f"training_info.json says step and version {found}, the folder's name says {payload.step}"
             return
         manifest = payload.read("manifest.json")
         if manifest is None:

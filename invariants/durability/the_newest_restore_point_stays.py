@@ -14,6 +14,7 @@ from protocol.history import (
     FileIssued,
     GymPhaseEnded,
     Record,
+    RunEnded,
     SnapshotBroke,
     SnapshotDropped,
     SnapshotPublished,
@@ -26,11 +27,15 @@ NONE = (-1, -1)  # no restore point
 
 class TheNewestRestorePointStays(Judge):
     """The newest durable restore point stays restorable until a newer one is durable, whatever fails meanwhile, a failed resume
-    does not undo the publication of a good cut, and exactly the newest ones that the configuration keeps are kept."""
+    does not undo the publication of a good cut, a run that has ended leaves its last step, and exactly the newest ones that the
+    configuration keeps are kept."""
 
     invariant = "I23"
     needs = (FileIssued,)
-    sees = (FileDone, SnapshotStarted, CutTaken, ControlDone, GymPhaseEnded, SnapshotPublished, SnapshotDropped, SnapshotBroke)
+    sees = (
+        FileDone, SnapshotStarted, CutTaken, ControlDone, GymPhaseEnded, RunEnded, SnapshotPublished, SnapshotDropped,
+        SnapshotBroke,
+    )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -42,6 +47,7 @@ class TheNewestRestorePointStays(Judge):
         self.published = ""  # root of the snapshots whose newest one was published in this life, and pruned after
         self.touched: dict[str, bool] = {}  # tmp_snapshot folders of this life -> somebody asked for their removal
         self.left_over: dict[str, None] = {}  # tmp_snapshot folders of this life that nobody tried to remove
+        self.ended = 0  # steps of a run that has ended
         self.cut = 0  # sequence of the snapshot cut on its way, 0: none
         self.cut_good = False  # its Gym phase ended with a cut
         self.resume_error = ""  # of a resume that failed after it
@@ -67,6 +73,10 @@ class TheNewestRestorePointStays(Judge):
         found = self._on_disk(durable)
         if found < self.newest:
             return (self.broken(f"{_name(self.newest)} was durable, what is left at the end is {_name(found)}"),)
+        saved = durable.anchors()[:1]
+        if self.ended and self.terms.job.checkpointing.enabled and saved != [f"step_{self.ended}"]:
+            newest = saved[0] if saved else "no anchor"
+            return (self.broken(f"the run ended after step {self.ended} and {newest} is the newest that it left"),)
         return ()
 
     def _on_disk(self, durable: Durable) -> tuple[int, int]:
@@ -75,6 +85,9 @@ class TheNewestRestorePointStays(Judge):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
+        if isinstance(event, RunEnded):
+            self.ended = event.steps
+            return ()
         if isinstance(event, FileIssued):
             return () if is_scratch(event.path) else [self.broken(text, record) for text in self._issued(event)]
         if isinstance(event, FileDone):

@@ -6,24 +6,44 @@ from collections.abc import Iterable
 
 from invariants.gym.cut import FOLLOWED, CutWatch
 from protocol.config import Level
-from protocol.history import ManifestBuilt, Record, ScopeBuilt, SnapshotPublished, key_set
+from protocol.history import (
+    AttemptAbandoned,
+    AttemptRefused,
+    AttemptSealed,
+    ControlDone,
+    DrainEnded,
+    EpisodeAdmitted,
+    EpisodeEnded,
+    ManifestBuilt,
+    ProcessStarted,
+    Record,
+    ScopeBuilt,
+    SnapshotPublished,
+    key_set,
+)
 from protocol.judging import Judge, Terms, Violation
+
+WAKES_S = 0.05  # from the last outcome in the ledger to the end of the drain [I]
+SETTLED = (AttemptAbandoned, AttemptRefused, AttemptSealed, ControlDone)  # the drain begins with the last commit's answer
 
 
 class OneOwner(Judge):
     """At a cut each attempt that may be in Gym has exactly one owner: an environment's export or else a session, an agent's
-    own run, a restart, or its reply on the wire.
+    own run, a restart, or its reply on the wire, and the drain that waits for replies ends with the last one.
 
-    The candidates are followed from the ledger's events, the owners from Gym's.
+    The candidates are followed from the ledger's events, the owners from Gym's. An episode that still is in Gym when the drain
+    gives up had no owner: its reply could not be on the wire.
     """
 
     invariant = "I27"
     needs = (ScopeBuilt, ManifestBuilt)
-    sees = FOLLOWED
+    sees = (*FOLLOWED, ControlDone, DrainEnded, EpisodeAdmitted, ProcessStarted)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.watch = CutWatch()
+        self.settled_s = 0.0  # when the newest outcome of an attempt entered the ledger, or the newest control call was over
+        self.inside: dict[str, str] = {}  # live episodes -> their instance
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -37,12 +57,30 @@ class OneOwner(Judge):
             watch.hold(event.sequence, list(self._owners(record)))
             return ()
         watch.follow(event)
+        if type(event) is EpisodeAdmitted:
+            self.inside[event.key] = record.process
+        elif type(event) is EpisodeEnded:
+            self.inside.pop(event.key, None)
+        elif type(event) is ProcessStarted:
+            self.inside = {key: where for key, where in self.inside.items() if where != record.process}
+        elif type(event) in SETTLED:
+            self.settled_s = record.time
+        elif type(event) is DrainEnded and event.left:
+            return list(self._waited_for(record))
+        elif type(event) is DrainEnded and event.waited and record.time > self.settled_s + WAKES_S:
+            return (self.broken(f"The drain ended {record.time - self.settled_s:.3f} s after the last reply was in.", record),)
         if type(event) is ScopeBuilt:  # no finding about a cut: the scope is wrong whatever becomes of it
             actual = key_set(watch.candidates)
             if actual != event.candidates:
                 text = f"The scope was built from {event.candidates.count} candidates; the history has {actual.count}."
                 return (self.broken(text, record),)
         return ()
+
+    def _waited_for(self, record: Record) -> Iterable[Violation]:
+        watch = self.watch
+        for key in watch.scope:
+            if key in self.inside and key in watch.candidates and key not in watch.exported and key not in watch.restarts:
+                yield self.broken(f"{key} has no owner: the drain waited for it while it was in {self.inside[key]}.", record)
 
     def _owners(self, record: Record) -> Iterable[Violation]:
         watch = self.watch

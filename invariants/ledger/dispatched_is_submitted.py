@@ -11,6 +11,8 @@ from protocol.history import (
     AttemptDispatched,
     AttemptRefused,
     AttemptSealed,
+    EpisodeAdmitted,
+    EpisodeRefused,
     ExclusiveEntered,
     ExclusiveLeft,
     GroupDropped,
@@ -22,19 +24,24 @@ from protocol.judging import Judge, Terms, Violation
 
 class DispatchedIsSubmitted(Judge):
     """Whenever the dispatch gate is closed, every dispatched attempt was submitted and every submitted one is dispatched or
-    has its outcome in the ledger.
+    has its outcome in the ledger, and a row comes to a Gym instance only under a key that was submitted to it.
 
-    Mark and submission may come in either order inside one admission.
+    Mark and submission may come in either order inside one admission. An instance that restarts runs on what was submitted to
+    its predecessor in this life.
     """
 
     invariant = "I4"
     needs = (ExclusiveEntered, RowsSubmitted)
-    sees = (AttemptDispatched, AttemptRefused, AttemptSealed, AttemptAbandoned, ExclusiveLeft, GroupDropped)
+    sees = (
+        AttemptDispatched, AttemptRefused, AttemptSealed, AttemptAbandoned, EpisodeAdmitted, EpisodeRefused, ExclusiveLeft,
+        GroupDropped,
+    )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.marked: dict[str, None] = {}  # DISPATCHED in the ledger, not submitted yet
         self.submitted: dict[str, None] = {}  # submitted, not marked
+        self.sent: dict[str, str] = {}  # every key that was submitted -> the instance it was last sent to
         self.closed = False  # a checkpoint holds the gate
 
     @classmethod
@@ -52,12 +59,17 @@ class DispatchedIsSubmitted(Judge):
                 return (self.broken(f"{event.key} was marked DISPATCHED while the gate was closed.", record),)
         elif type(event) is RowsSubmitted:
             for key in event.keys:
+                self.sent[key] = event.instance
                 if key in self.marked:
                     del self.marked[key]
                 else:
                     self.submitted[key] = None
             if self.closed:
                 return (self.broken(f"{', '.join(event.keys[:4])} submitted while the gate was closed.", record),)
+        elif type(event) is EpisodeAdmitted or type(event) is EpisodeRefused:
+            if self.sent.get(event.key) != record.process:
+                where = f"it was submitted to {self.sent[event.key]}." if event.key in self.sent else "nobody submitted it."
+                return (self.broken(f"{event.key} came to {record.process}: {where}", record),)
         elif type(event) is AttemptSealed or type(event) is AttemptRefused or type(event) is AttemptAbandoned:
             self.marked.pop(event.key, None)
             self.submitted.pop(event.key, None)

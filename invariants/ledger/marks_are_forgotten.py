@@ -8,6 +8,7 @@ from typing import Any
 from invariants.ledger.attempts import gym_attempt_of, rollout_of
 from protocol.config import Level
 from protocol.history import (
+    AttemptAbandoned,
     AttemptSealed,
     ControlDone,
     ForgetAccepted,
@@ -24,14 +25,15 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class MarksAreForgotten(Judge):
-    """Once the retire of a rollout was accepted, or its restored continuation has sealed, the next checkpoint that is cut
-    leaves no mark of it on any participant, unless a deployment refused to forget: then it stays queued.
+    """Once the retire of a rollout was accepted, or its restored continuation has sealed or was given up, the next checkpoint
+    that is cut leaves no mark of it on any participant, unless a deployment refused to forget: then it stays queued.
     """
 
     invariant = "I9"
     needs = (RetireMarked, GymPhaseEnded)
     sees = (
-        AttemptSealed, ControlDone, ForgetAccepted, ForgetQueued, GymPhaseStarted, MarkForgotten, ProcessStarted, RetireAccepted,
+        AttemptAbandoned, AttemptSealed, ControlDone, ForgetAccepted, ForgetQueued, GymPhaseStarted, MarkForgotten,
+        ProcessStarted, RetireAccepted,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -57,7 +59,7 @@ class MarksAreForgotten(Judge):
     def _forgotten(self, event: MarkForgotten, record: Record) -> None:
         self.marks.get(event.rollout, {}).pop((record.process, event.participant), None)
 
-    def _sealed(self, event: AttemptSealed, record: Record) -> None:
+    def _ended(self, event: AttemptSealed | AttemptAbandoned, record: Record) -> None:
         if gym_attempt_of(event.key) > 0:
             self.over[rollout_of(event.key)] = None
 
@@ -102,7 +104,8 @@ class MarksAreForgotten(Judge):
 
 
 _HANDLERS: dict[type, Any] = {
-    AttemptSealed: MarksAreForgotten._sealed,
+    AttemptAbandoned: MarksAreForgotten._ended,
+    AttemptSealed: MarksAreForgotten._ended,
     ControlDone: MarksAreForgotten._asked,
     ForgetAccepted: MarksAreForgotten._no_longer_queued,
     ForgetQueued: MarksAreForgotten._queued,

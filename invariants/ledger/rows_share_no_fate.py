@@ -12,6 +12,7 @@ from protocol.history import (
     GroupDropped,
     Record,
     RefusalArrived,
+    RolloutTimedOut,
     RowsSubmitted,
     StreamEnded,
     StreamOver,
@@ -23,13 +24,14 @@ class RowsShareNoFate(Judge):
     """A row stream is read until the network ends it, whatever becomes of one of its rows; only a data failure of a row ends
     its prompt's streams, and then no further item is taken.
 
-    A dropped group, and a stream that was lost and takes its re-sends along, end streams too; so does the end of a run,
-    so that a stream which was given up counts when its group goes on. A stream is known by the task that sent its rows.
+    A dropped group, an expired deadline, and a stream that was lost and takes its re-sends along, end streams too; so does the
+    end of a run, so that a stream which was given up counts when its group goes on. A stream is known by the task that sent
+    its rows.
     """
 
     invariant = "I35"
     needs = (RowsSubmitted, StreamEnded)
-    sees = (BudgetSpent, CompletionArrived, FailureArrived, GroupDropped, RefusalArrived, StreamOver)
+    sees = (BudgetSpent, CompletionArrived, FailureArrived, GroupDropped, RefusalArrived, RolloutTimedOut, StreamOver)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -39,6 +41,7 @@ class RowsShareNoFate(Judge):
         self.over: dict[str, str] = {}  # likewise, if the network ended it -> end | lost
         self.failed: dict[str, str] = {}  # group -> task that read a data failure, until the group was charged for it
         self.dropped: dict[str, None] = {}
+        self.expired: dict[str, None] = {}  # groups that timed out, until they were charged for it
         self.given_up: dict[str, Violation] = {}  # group -> a stream that was given up without a reason
 
     def on(self, record: Record) -> Iterable[Violation]:
@@ -68,11 +71,17 @@ class RowsShareNoFate(Judge):
     def _charged(self, event: BudgetSpent, record: Record) -> Violation | None:
         if event.budget == "data":
             self.failed.pop(event.group, None)
+        elif event.budget == "infra":
+            self.expired.pop(event.group, None)
         return None
 
     def _dropped(self, event: GroupDropped, record: Record) -> Violation | None:
         self.dropped[event.group] = None
         self.given_up.pop(event.group, None)
+        return None
+
+    def _expired(self, event: RolloutTimedOut, record: Record) -> Violation | None:
+        self.expired[event.group] = None
         return None
 
     def _ended(self, event: StreamEnded, record: Record) -> Violation | None:
@@ -83,7 +92,8 @@ class RowsShareNoFate(Judge):
         else:
             for known in (self.keys, self.group, self.over):
                 known.pop(record.task, None)
-        if over or event.group in self.failed or event.group in self.dropped or self._went_along(keys):
+        excused = event.group in self.failed or event.group in self.dropped or event.group in self.expired
+        if over or excused or self._went_along(keys):
             return None
         text = f"The stream of {', '.join(keys[:3])} was given up ({event.outcome}, {event.missing} rows missing)"
         found = self.broken(f"{text}, the network had not ended it.", record)
@@ -103,6 +113,7 @@ _HANDLERS: dict[type, Any] = {
     FailureArrived: RowsShareNoFate._arrived,
     GroupDropped: RowsShareNoFate._dropped,
     RefusalArrived: RowsShareNoFate._arrived,
+    RolloutTimedOut: RowsShareNoFate._expired,
     RowsSubmitted: RowsShareNoFate._submitted,
     StreamEnded: RowsShareNoFate._ended,
     StreamOver: RowsShareNoFate._over,

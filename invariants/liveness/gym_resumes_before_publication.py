@@ -8,6 +8,8 @@ from protocol.config import Level
 from protocol.history import (
     ControlIssued,
     CutTaken,
+    DeadlineHeld,
+    DeadlineReleased,
     ExclusiveEntered,
     ExclusiveLeft,
     FileIssued,
@@ -19,21 +21,32 @@ from protocol.history import (
 from protocol.judging import Judge, Terms, Violation
 
 DISPATCH_GATE = "dispatch"
+HOLDER = "checkpoint"  # of the request deadlines
 WRITTEN_BY_OTHERS = ("data_plane", "gym")  # inside the exclusive section, and by a commit
 
 
 class GymResumesBeforePublication(Judge):
-    """Once the cut is taken a snapshot keeps nothing closed: every prepared instance is asked to resume, and the dispatch gate is
-    open, before the first sidecar is written."""
+    """Once the cut is taken a snapshot keeps nothing closed: every prepared instance is asked to resume, the dispatch gate is
+    open and the request deadlines run, before the first sidecar is written."""
 
     invariant = "I63"
     needs = (GymPhaseStarted, CutTaken)
-    sees = (SnapshotStarted, SnapshotPublished, ControlIssued, ExclusiveEntered, ExclusiveLeft, FileIssued)
+    sees = (
+        SnapshotStarted,
+        SnapshotPublished,
+        ControlIssued,
+        DeadlineHeld,
+        DeadlineReleased,
+        ExclusiveEntered,
+        ExclusiveLeft,
+        FileIssued,
+    )
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.prepared: dict[str, None] = {}  # asked to prepare and not yet to resume
         self.gate_closed = False
+        self.holds = False  # the request deadlines
         self.cut = 0  # sequence of the snapshot cut whose first sidecar is not yet written
 
     @classmethod
@@ -53,6 +66,9 @@ class GymResumesBeforePublication(Judge):
         elif isinstance(event, (ExclusiveEntered, ExclusiveLeft)):
             if event.barrier == DISPATCH_GATE:
                 self.gate_closed = isinstance(event, ExclusiveEntered)
+        elif isinstance(event, (DeadlineHeld, DeadlineReleased)):
+            if event.holder == HOLDER:
+                self.holds = isinstance(event, DeadlineHeld)
         elif isinstance(event, CutTaken):
             if event.role == "snapshot":
                 self.cut = event.sequence
@@ -69,6 +85,8 @@ class GymResumesBeforePublication(Judge):
             yield f"{path} was written before {', '.join(self.prepared)} was asked to resume"
         if self.gate_closed:
             yield f"{path} was written while the dispatch gate was closed"
+        if self.holds:
+            yield f"{path} was written while the checkpoint held the request deadlines"
 
 
 def _is_sidecar(path: str) -> bool:

@@ -15,11 +15,11 @@ MUTANT = Mutant(
         ),
         Edit(
             scope="protocol.controller.rollout_pump.RolloutPump._reserve",
-            find="return [group.group_id for group in groups]",
+            find="return names",
             put="""
 await self.rt.sleep(0.05)
 run.epoch = plan.epoch
-return [group.group_id for group in groups]
+return names
 """,
         ),
     ),

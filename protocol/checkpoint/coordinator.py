@@ -24,7 +24,7 @@ from protocol.history import (
     ScopeBuilt,
     key_set,
 )
-from protocol.identity import GymCheckpointEpisode, gym_name
+from protocol.identity import GymCheckpointEpisode, gym_name, token_name
 from protocol.messages import Commit, Committed, Control, Discover, Forget, Prepare, Prepared, Restore, Resume, Retire, Topology
 from protocol.run import Run
 
@@ -60,6 +60,7 @@ class GymCoordinator:
         self.run = run
         self.rt = run.rt
         self.job = run.job
+        self.token = run.token
         self.instances = tuple(gym_name(index) for index in range(run.job.gym_instances))
         self.participants: dict[str, tuple[str, ...]] = {}
         self.parked: dict[str, str] = {}  # instances whose resume failed -> the checkpoint that closed them
@@ -77,6 +78,7 @@ class GymCoordinator:
                 checkpoint=message.checkpoint,
                 deadline_s=message.timeout_s,
                 grace_s=grace_s,
+                token=token_name(message.token),
             )
         )
         call = self.rt.call(instance, message)
@@ -137,7 +139,7 @@ class GymCoordinator:
     async def discover(self) -> None:
         """Participants of every instance. Raises what failed."""
         timeout_s, grace_s = self._terms
-        answers = await self._ask_all({name: Discover("", timeout_s, grace_s) for name in self.instances})
+        answers = await self._ask_all({name: Discover("", timeout_s, grace_s, token=self.token) for name in self.instances})
         raise_first(answers)
         for answer in answers:
             topology: Topology = answer.reply
@@ -165,7 +167,7 @@ class GymCoordinator:
 
     async def _retire(self, keys: Mapping[str, tuple[str, ...]]) -> list[Answer]:
         timeout_s, grace_s = self._terms
-        return await self._ask_all({name: Retire("", timeout_s, grace_s, ones) for name, ones in keys.items()})
+        return await self._ask_all({name: Retire("", timeout_s, grace_s, ones, token=self.token) for name, ones in keys.items()})
 
     async def _forget(self, rollouts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """Returns those that were refused, by instance."""
@@ -173,7 +175,9 @@ class GymCoordinator:
         for ones in rollouts.values():
             for rollout in ones:
                 self.rt.record(ForgetIssued(rollout=rollout))
-        answers = await self._ask_all({name: Forget("", timeout_s, grace_s, ones) for name, ones in rollouts.items()})
+        answers = await self._ask_all(
+            {name: Forget("", timeout_s, grace_s, ones, token=self.token) for name, ones in rollouts.items()}
+        )
         for answer in answers:
             if answer.error is None:
                 self.run.ledger.dropped.forgotten(rollouts[answer.instance])
@@ -189,7 +193,9 @@ class GymCoordinator:
         """Park every instance. Returns capture key -> instance of the episodes that must restart."""
         timeout_s = self.job.rollout_recovery.gym_prepare_timeout_s
         _, grace_s = self._terms
-        answers = await self._ask_all({name: Prepare(checkpoint, timeout_s, grace_s) for name in self.instances})
+        answers = await self._ask_all(
+            {name: Prepare(checkpoint, timeout_s, grace_s, token=self.token) for name in self.instances}
+        )
         raise_first(answers)
         restarts: dict[str, str] = {}
         for answer in answers:
@@ -204,7 +210,7 @@ class GymCoordinator:
         self.rt.record(ScopeBuilt(checkpoint=checkpoint, candidates=key_set(key for key, _ in candidates)))
         answers = await self._ask_all(
             {
-                name: Commit(checkpoint, timeout_s, grace_s, folder, decide_scope(candidates, restarts, name))
+                name: Commit(checkpoint, timeout_s, grace_s, folder, decide_scope(candidates, restarts, name), token=self.token)
                 for name in self.instances
             }
         )
@@ -247,7 +253,9 @@ class GymCoordinator:
     async def _resume_parked(self) -> list[Answer]:
         """Ask every parked instance once; returns the answers that failed."""
         timeout_s, grace_s = self._terms
-        answers = await self._ask_all({name: Resume(checkpoint, timeout_s, grace_s) for name, checkpoint in self.parked.items()})
+        answers = await self._ask_all(
+            {name: Resume(checkpoint, timeout_s, grace_s, token=self.token) for name, checkpoint in self.parked.items()}
+        )
         for answer in answers:
             if answer.error is None:
                 del self.parked[answer.instance]
@@ -263,7 +271,13 @@ class GymCoordinator:
         timeout_s, grace_s = self._terms
         requests: dict[str, Control] = {
             name: Restore(
-                checkpoint, timeout_s, grace_s, source, tuple(episode.key for episode in state.episodes), state.participants
+                checkpoint,
+                timeout_s,
+                grace_s,
+                source,
+                tuple(episode.key for episode in state.episodes),
+                state.participants,
+                token=self.token,
             )
             for name, state in manifest.instances.items()
         }
@@ -283,6 +297,7 @@ class GymCoordinator:
                     timeout_s,
                     grace_s,
                     tuple(GymCheckpointEpisode.of(episode.key).next().capture_key for episode in state.episodes),
+                    token=self.token,
                 )
                 for name, state in manifest.instances.items()
             }

@@ -5,17 +5,19 @@ The data plane writes its own save there; everything else is built in memory and
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 
 from protocol.checkpoint import folders
-from protocol.data_plane.replay import Slot, manifest_digest, sidecar
+from protocol.data_plane.keysum import KeySum
+from protocol.data_plane.replay import SidecarWriter, place_of
 from protocol.errors import SnapshotFailed
-from protocol.history import CutTaken, KeySet, key_set
+from protocol.history import CutTaken, KeySet
 from protocol.identity import DATA_PLANE
-from protocol.ledger.persistence import digest_without_unsealed, encode, expected_staging, periodic_copy
+from protocol.ledger.persistence import LedgerDigest, LedgerWriter, expected_staging, finalized_ids, periodic_copy
 from protocol.ledger.records import SCHEMA_VERSION, Group, GroupStatus
 from protocol.messages import CANONICAL, STAGING, ListSampleIds, SaveCheckpoint, Saved
 from protocol.run import Run
@@ -54,7 +56,6 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     """``files`` are written below the snapshot's folder after the barrier is released."""
 
     files: dict[str, bytes]
-    groups: tuple[Group, ...]
     mutation_version: int
     rolled_back: int
     step: int
@@ -68,25 +69,23 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
     Raises SnapshotFailed if canonical rows, sidecar, ledger and staging do not agree.
     """
     rt, ledger = run.rt, run.ledger
-    groups = periodic_copy(ledger.groups.values())
-    slots = (*run.replay.slots, *run.claimed.values())
-    recovery = encode(groups, ledger.skipped, ledger.skips)
-    replay = sidecar(slots)
+    inventory = Inventory(run, episodes)
+    await inventory.gather()
+    recovery, recovery_sha256 = inventory.ledger.done()
+    replay, replay_digest = inventory.sidecar.done()
     metadata = DataPlaneMetadata(
         schema=METADATA_SCHEMA, train_steps=run.steps, trainer_version=run.version, epoch=run.epoch,
         partition=CANONICAL, sampler=run.job.sampler.name,
         mode="authoritative" if run.job.replay_is_restored else "shadow",
-        replay_digest=manifest_digest(slots), replay_count=len(slots), recovery_sha256=hashlib.sha256(recovery).hexdigest(),
-        recovery_count=len(groups), recovery_schema=SCHEMA_VERSION,
+        replay_digest=replay_digest, replay_count=inventory.sidecar.groups.count, recovery_sha256=recovery_sha256,
+        recovery_count=len(ledger.groups), recovery_schema=SCHEMA_VERSION,
     )  # fmt: skip
     saved: Saved = await run.ask(
         DATA_PLANE, SaveCheckpoint(folder=folders.data_plane_folder(folder), metadata=msgspec.msgpack.encode(metadata))
     )
-    expected = expected_staging(groups, episodes)
-    staged = dict.fromkeys(await run.ask(DATA_PLANE, ListSampleIds(partition=STAGING)))
-    missing = [key for key in expected if key not in staged]
-    rows = _row_ids(slots)
-    finalized = key_set(group.group_id for group in groups if group.status is GroupStatus.FINALIZED)
+    missing, expected = await inventory.missing(await run.ask(DATA_PLANE, ListSampleIds(partition=STAGING)))
+    rows, groups = inventory.sidecar.rows.key_set(), inventory.sidecar.groups.key_set()
+    finalized = inventory.finalized.key_set()
     rt.record(
         CutTaken(
             role=role,
@@ -98,16 +97,16 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
             canonical=saved.canonical,
             sidecar=rows,
             finalized=finalized,
-            replay=key_set(slot.group_id for slot in slots),
-            staging_expected=key_set(expected),
+            replay=groups,
+            staging_expected=expected,
             staging_missing=len(missing),
-            ledger=digest_without_unsealed(groups, ledger.skipped, ledger.skips),
+            ledger=inventory.digest.done(ledger.skipped, ledger.skips),
             consumed=run.cursor,
-            open=len(groups),
+            open=len(ledger.groups),
             passed=len(ledger.skipped),
         )  # fmt: skip
     )
-    _check(saved.canonical, rows, finalized, slots, missing, groups)
+    _check(saved.canonical, rows, finalized, groups, missing, inventory.unsafe)
     loader = Dataloader(schema_version=1, consumed=run.cursor, epoch=run.epoch, dispatch_index=run.dispatch_index)
     return Cut(
         files={
@@ -116,27 +115,63 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
             folders.DATALOADER: msgspec.msgpack.encode(loader),
             folders.CONFIG: json.dumps(msgspec.to_builtins(run.job), indent=1, sort_keys=True).encode(),
         },
-        groups=groups, mutation_version=run.barrier.version, rolled_back=len(run.claimed),
+        mutation_version=run.barrier.version, rolled_back=len(run.claimed),
         step=run.steps, version=run.version, epoch=run.epoch,
     )  # fmt: skip
 
 
-def _row_ids(slots: tuple[Slot, ...]) -> KeySet:
-    return key_set(row.sample for slot in slots for row in slot.rows)
+UNSAFE = (GroupStatus.FINALIZING, GroupStatus.FINALIZATION_UNKNOWN, GroupStatus.APPLIED_UNCHECKPOINTED)
 
 
-def _check(
-    canonical: KeySet, rows: KeySet, finalized: KeySet, slots: tuple[Slot, ...], missing: list[str], groups: tuple[Group, ...]
-) -> None:
+class Inventory:
+    """Ledger and replay index as a cut writes them, gathered in slices: the exclusive section keeps both as they are."""
+
+    def __init__(self, run: Run, episodes: dict[str, tuple[str, ...]]) -> None:
+        self.run = run
+        self.ledger = LedgerWriter(len(run.ledger.groups), run.ledger.skipped, run.ledger.skips)
+        self.digest = LedgerDigest()
+        self.finalized = KeySum()
+        self.unsafe: list[str] = []
+        self.sidecar = SidecarWriter(run.replay.count + len(run.claimed))
+        self._episodes = episodes
+        self._copies: list[Group] = []
+        self._expected: dict[str, None] = {}
+
+    async def gather(self) -> None:
+        run, slices = self.run, self.run.slices
+        await slices.groups(run.ledger.groups.values(), self._take)
+        await slices.groups(await slices.ordered(self._copies, lambda group: group.ordinal), self.digest.add)
+        self._copies = []
+        await slices.groups(await slices.ordered(chain(run.replay.held, run.claimed.values()), place_of), self.sidecar.add)
+
+    def _take(self, live: Sequence[Group]) -> None:
+        groups = periodic_copy(live)
+        self.ledger.add(groups)
+        self._copies.extend(groups)
+        self._expected.update(dict.fromkeys(expected_staging(groups, {})))
+        self.finalized.add_all(finalized_ids(groups))
+        self.unsafe.extend(f"{group.group_id} is {group.status.value}" for group in groups if group.status in UNSAFE)
+
+    async def missing(self, staged: tuple[str, ...]) -> tuple[list[str], KeySet]:
+        """The staging keys that the payload and its episodes need and that are not staged; and all that they need."""
+        slices, have, expected, missing = self.run.slices, dict[str, None](), KeySum(), list[str]()
+
+        def need(keys: Sequence[str]) -> None:
+            for key in keys:
+                expected.add(key)
+            missing.extend(key for key in keys if key not in have)
+
+        await slices.keys(self._episodes.values(), lambda part: self._expected.update(dict.fromkeys(chain.from_iterable(part))))
+        await slices.keys(staged, lambda part: have.update(dict.fromkeys(part)))
+        await slices.keys(self._expected, need)
+        return missing, expected.key_set()
+
+
+def _check(canonical: KeySet, rows: KeySet, finalized: KeySet, replay: KeySet, missing: list[str], unsafe: list[str]) -> None:
     """The inventory checks of PROTOCOL 3.2 and 4.1. Raises SnapshotFailed with everything that disagrees."""
-    wrong = [
-        f"{group.group_id} is {group.status.value}"
-        for group in groups
-        if group.status in (GroupStatus.FINALIZING, GroupStatus.FINALIZATION_UNKNOWN, GroupStatus.APPLIED_UNCHECKPOINTED)
-    ]
+    wrong = list(unsafe)
     if canonical != rows:
         wrong.append(f"the data plane holds {canonical.count} canonical rows, the replay index names {rows.count}")
-    replay = key_set(slot.group_id for slot in slots)
     if finalized != replay:
         wrong.append(f"the ledger holds {finalized.count} finalized groups, the replay index {replay.count}")
     if missing:

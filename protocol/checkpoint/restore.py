@@ -6,9 +6,8 @@ error, never a silent fresh start.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,21 +17,18 @@ from protocol.checkpoint.anchor import Anchor
 from protocol.checkpoint.coordinator import GymCoordinator
 from protocol.checkpoint.manifest import GymManifest
 from protocol.checkpoint.payload import METADATA_SCHEMA, Dataloader, DataPlaneMetadata
+from protocol.checkpoint.reconcile import Payload, read_payload, report, settle_rows
 from protocol.checkpoint.targets import check_targets, restored_dispatch_index
 from protocol.config import Level
-from protocol.data_plane.replay import Slot, load_sidecar, manifest_digest
 from protocol.errors import MissingFile, RestoreRefused
-from protocol.history import CleanupDone, RestoreChosen, Restored, key_set
+from protocol.history import CleanupDone, RestoreChosen
 from protocol.identity import DATA_PLANE, TRAINER
 from protocol.ledger.persistence import (
-    decode,
-    digest_without_unsealed,
-    expected_staging,
     prepare_for_restart,
     turn_level_unfinished,
 )
-from protocol.ledger.records import AttemptStatus, Group, GroupStatus, LedgerFile
-from protocol.messages import CANONICAL, STAGING, ClearSamples, ListSampleIds, LoadCheckpoint, LoadWeights
+from protocol.ledger.records import Attempt, Group, LedgerFile
+from protocol.messages import CANONICAL, LoadCheckpoint, LoadWeights
 from protocol.run import Run
 from protocol.runtime import Runtime
 
@@ -172,33 +168,37 @@ async def restore(run: Run, anchor: Anchor, coordinator: GymCoordinator) -> None
     run.dispatch_index = choice.step - 1
     if choice.source:
         await _restore_from(run, coordinator, choice)
-    await _report(run, choice)
+    await report(run, choice.anchor, choice.sequence)
 
 
 async def _restore_from(run: Run, coordinator: GymCoordinator, choice: Choice) -> None:
     rt, job, source = run.rt, run.job, choice.source
-    data = await rt.files.read(f"{source}/{folders.LEDGER}")
-    ledger = decode(data)
-    slots = load_sidecar(await rt.files.read(f"{source}/{folders.SIDECAR}"), job.num_generations_per_prompt)
+    payload = await read_payload(run, source)
     loader = _loader(await rt.files.read(f"{source}/{folders.DATALOADER}"))
-    check_prompts(ledger, run)
-    gym = await _gym_manifest(rt, choice, ledger)
+    await run.slices.groups(payload.ledger.groups, lambda part: check_prompts(part, run))
+    gym = await _gym_manifest(run, choice, payload.ledger)
     metadata = _metadata(await run.ask(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
-    check_metadata(metadata, run, choice, data, ledger, slots, loader)
+    check_metadata(metadata, run, choice, payload, loader)
     saved = gym.saved() if gym is not None else {}
-    groups = prepare_for_restart(ledger.groups, saved, job.replay_is_restored, choice.step)
-    kept = slots if job.replay_is_restored else ()
-    await _settle_rows(run, groups, kept, saved)
-    targets = [group.target_step for group in groups]
+    groups: list[Group] = []
+    targets: list[int] = []
+
+    def prepare(part: Sequence[Group]) -> None:
+        groups.extend(prepare_for_restart(part, saved, job.replay_is_restored, choice.step))
+        targets.extend(group.target_step for group in part)
+
+    await run.slices.groups(payload.ledger.groups, prepare)
+    kept = payload.slots if job.replay_is_restored else ()
+    await settle_rows(run, groups, kept, saved)
     dispatch_index = restored_dispatch_index(job.sampler, choice.step, loader.dispatch_index, targets)
     check_targets(job.sampler, choice.step, dispatch_index, targets, job.num_prompts_per_step)
     if len(groups) > job.max_buffered_rollouts:
         raise RestoreRefused(f"{len(groups)} restored groups do not fit max_buffered_rollouts {job.max_buffered_rollouts}")
     if gym is not None and (gym.saved() or gym.restarted()):
         await coordinator.restore(gym.checkpoint, source, gym)
-    run.ledger.install(groups, ledger.skipped, ledger.skips)
-    for slot in kept:
-        run.replay.commit(slot)
+    run.ledger.install((), payload.ledger.skipped, payload.ledger.skips)
+    await run.slices.groups(groups, run.ledger.install_more)  # nobody looks before the restore is over
+    await run.slices.groups(kept, run.replay.commit_all)
     run.cursor, run.epoch, run.dispatch_index = loader.consumed, loader.epoch, dispatch_index
 
 
@@ -219,9 +219,9 @@ def _metadata(data: bytes) -> DataPlaneMetadata:
         raise RestoreRefused(f"the data plane's metadata cannot be read: {error}") from None
 
 
-def check_prompts(ledger: LedgerFile, run: Run) -> None:
+def check_prompts(groups: Iterable[Group], run: Run) -> None:
     """The data set must still hold each open prompt under its ordinal. Raises RestoreRefused."""
-    for group in ledger.groups:
+    for group in groups:
         task = run.task_of(group.ordinal)
         if (task.task_id, task.name) != (group.task_id, group.task_name):
             raise RestoreRefused(f"prompt {group.ordinal} is task {task.task_id!r} now, the ledger says {group.task_id!r}")
@@ -229,17 +229,8 @@ def check_prompts(ledger: LedgerFile, run: Run) -> None:
             raise RestoreRefused(f"{group.group_id} has {group.expected_generations} siblings, the configuration asks for others")
 
 
-def check_metadata(
-    metadata: DataPlaneMetadata,
-    run: Run,
-    choice: Choice,
-    recovery: bytes,
-    ledger: LedgerFile,
-    slots: tuple[Slot, ...],
-    loader: Dataloader,
-) -> None:
+def check_metadata(metadata: DataPlaneMetadata, run: Run, choice: Choice, payload: Payload, loader: Dataloader) -> None:
     """Everything the data plane's save says must agree with what lies beside it. Raises RestoreRefused."""
-    finalized = key_set(group.group_id for group in ledger.groups if group.status is GroupStatus.FINALIZED)
     facts: Iterable[tuple[str, object, object]] = (
         ("schema", metadata.schema, METADATA_SCHEMA),
         ("train steps", metadata.train_steps, choice.step),
@@ -247,19 +238,19 @@ def check_metadata(
         ("epoch", metadata.epoch, loader.epoch),
         ("partition", metadata.partition, CANONICAL),
         ("sampler", metadata.sampler, run.job.sampler.name),
-        ("replay digest", metadata.replay_digest, manifest_digest(slots)),
-        ("replay count", metadata.replay_count, len(slots)),
-        ("ledger sha256", metadata.recovery_sha256, hashlib.sha256(recovery).hexdigest()),
-        ("ledger groups", metadata.recovery_count, len(ledger.groups)),
-        ("ledger schema", metadata.recovery_schema, ledger.schema_version),
-        ("finalized groups", finalized, key_set(slot.group_id for slot in slots)),
+        ("replay digest", metadata.replay_digest, payload.replay_digest),
+        ("replay count", metadata.replay_count, len(payload.slots)),
+        ("ledger sha256", metadata.recovery_sha256, payload.recovery_sha256),
+        ("ledger groups", metadata.recovery_count, len(payload.ledger.groups)),
+        ("ledger schema", metadata.recovery_schema, payload.ledger.schema_version),
+        ("finalized groups", payload.finalized, payload.replay),
     )
     wrong = [f"{name}: {have} in the data plane's save, {want} beside it" for name, have, want in facts if have != want]
     if wrong:
         raise RestoreRefused(f"{choice.source} contradicts itself: " + "; ".join(wrong))
 
 
-async def _gym_manifest(rt: Runtime, choice: Choice, ledger: LedgerFile) -> GymManifest | None:
+async def _gym_manifest(run: Run, choice: Choice, ledger: LedgerFile) -> GymManifest | None:
     """Gym's part of a snapshot, checked against the ledger. A trainer checkpoint has none: turn-level work restarts.
 
     A snapshot with turn-level groups and without it is ambiguous, and refused.
@@ -267,57 +258,16 @@ async def _gym_manifest(rt: Runtime, choice: Choice, ledger: LedgerFile) -> GymM
     if not choice.from_snapshot:
         return None
     path = f"{choice.source}/{folders.GYM_CHECKPOINT}"
-    if folders.GYM_CHECKPOINT not in await rt.files.list(choice.source):
-        if any(Level.named(group.restore_level) >= Level.TURN for group in ledger.groups):
-            raise RestoreRefused(
-                f"{choice.source} holds turn-level groups, no {folders.GYM_CHECKPOINT}, and is no trainer checkpoint"
-            )
+    if folders.GYM_CHECKPOINT not in await run.rt.files.list(choice.source):
+        await run.slices.groups(ledger.groups, lambda part: _refuse_turn_level(part, choice.source))
         return None
-    gym = manifest.decode(await rt.files.read(path))
-    manifest.check_against_ledger(gym, turn_level_unfinished(ledger.groups))
+    gym = manifest.decode(await run.rt.files.read(path))
+    unfinished: list[Attempt] = []
+    await run.slices.groups(ledger.groups, lambda part: unfinished.extend(turn_level_unfinished(part)))
+    manifest.check_against_ledger(gym, unfinished)
     return gym
 
 
-async def _settle_rows(
-    run: Run, groups: tuple[Group, ...], slots: tuple[Slot, ...], saved: Mapping[str, tuple[str, tuple[str, ...]]]
-) -> None:
-    """Rows of the data plane against what owns them: canonical exactly, staging a superset whose rest is cleared."""
-    canonical = await run.ask(DATA_PLANE, ListSampleIds(partition=CANONICAL))
-    wanted = [row.sample for slot in slots for row in slot.rows]
-    if not run.job.replay_is_restored:
-        await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=canonical))
-    elif sorted(wanted) != list(canonical):
-        raise RestoreRefused(f"the data plane holds {len(canonical)} canonical rows, the replay sidecar names {len(wanted)}")
-    staged = await run.ask(DATA_PLANE, ListSampleIds(partition=STAGING))
-    expected = dict.fromkeys(expected_staging(groups, {key: keys for key, (_, keys) in saved.items()}))
-    have = dict.fromkeys(staged)
-    missing = [key for key in expected if key not in have]
-    if missing:
-        raise RestoreRefused(f"{len(missing)} staged rows are missing from the data plane, such as {missing[0]}")
-    await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=tuple(key for key in staged if key not in expected)))
-
-
-async def _report(run: Run, choice: Choice) -> None:
-    rt, ledger, replay = run.rt, run.ledger, run.replay
-    groups = tuple(ledger.groups.values())
-    current = [sibling.current for group in groups for sibling in group.siblings]
-    canonical = await run.ask(DATA_PLANE, ListSampleIds(partition=CANONICAL))
-    rt.record(
-        Restored(
-            anchor=choice.anchor,
-            sequence=choice.sequence,
-            step=run.steps,
-            version=run.version,
-            epoch=run.epoch,
-            consumed=run.cursor,
-            dispatch_index=run.dispatch_index,
-            open=len(groups),
-            sealed=sum(1 for attempt in current if attempt.status is AttemptStatus.SEALED),
-            continuations=sum(1 for attempt in current if attempt.restored_from is not None and attempt.may_be_in_gym),
-            canonical=key_set(canonical),
-            sidecar=replay.row_ids(),
-            finalized=key_set(group.group_id for group in groups if group.status is GroupStatus.FINALIZED),
-            replay=replay.groups(),
-            ledger=digest_without_unsealed(groups, ledger.skipped, ledger.skips),
-        )  # fmt: skip
-    )
+def _refuse_turn_level(groups: Iterable[Group], source: str) -> None:
+    if any(Level.named(group.restore_level) >= Level.TURN for group in groups):
+        raise RestoreRefused(f"{source} holds turn-level groups, no {folders.GYM_CHECKPOINT}, and is no trainer checkpoint")

@@ -1,7 +1,7 @@
 """One rollout snapshot: whether it is taken, the Gym phase, the cut, publication (PROTOCOL 4.2).
 
-    checkpoint lock -> dispatch gate closed -> retire, forget -> prepare -> commit -> drain
-      -> barrier: recheck, cut -> resume Gym -> gate open -> lock released -> sidecars -> publish -> prune
+    checkpoint lock -> deadlines held -> dispatch gate closed -> retire, forget -> prepare -> commit -> drain
+      -> barrier: recheck, cut -> resume Gym -> gate open -> deadlines released -> lock released -> sidecars -> publish -> prune
 
 Publication runs outside the lock: the train loop never waits for it (I24).
 """
@@ -21,6 +21,7 @@ from protocol.checkpoint.payload import Cut, take_cut
 from protocol.checkpoint.publish import publish_snapshot, write_files
 from protocol.checkpoint.trainer import TrainerCheckpoints
 from protocol.config import Level
+from protocol.controller.deadlines import CHECKPOINT
 from protocol.errors import ProtocolError
 from protocol.history import (
     AnchorMade,
@@ -33,7 +34,8 @@ from protocol.history import (
     SnapshotStarted,
     key_set,
 )
-from protocol.ledger.persistence import periodic_copy, turn_level_unfinished
+from protocol.ledger.persistence import turn_level_unfinished
+from protocol.ledger.records import Attempt
 from protocol.run import Run
 
 T = TypeVar("T")
@@ -142,19 +144,23 @@ class RolloutSnapshots:
         self._phases += 1
         checkpoint = f"{self.rt.life}.{self._phases}"
         outcome, since, self._parked = "failed", self.rt.now(), False
-        async with run.gate.exclusive():
-            self.rt.record(GymPhaseStarted(checkpoint=checkpoint))
-            try:
-                cut = await self._park_and_cut(checkpoint, folder, sequence, started)
-                outcome = "cut"
-            except LostToStep:
-                outcome = "dropped"
-                raise
-            finally:
-                # A resume that fails after a good cut costs nothing but time: the lease reopens Gym.
-                if self._parked:
-                    await coordinator.resume(checkpoint)
-                self.rt.record(GymPhaseEnded(checkpoint=checkpoint, outcome=outcome, parked_s=self.rt.now() - since))
+        run.deadlines.hold(CHECKPOINT)  # before the gate closes: a rollout that waits for it is not late
+        try:
+            async with run.gate.exclusive():
+                self.rt.record(GymPhaseStarted(checkpoint=checkpoint))
+                try:
+                    cut = await self._park_and_cut(checkpoint, folder, sequence, started)
+                    outcome = "cut"
+                except LostToStep:
+                    outcome = "dropped"
+                    raise
+                finally:
+                    # A resume that fails after a good cut costs nothing but time: the lease reopens Gym.
+                    if self._parked:
+                        await coordinator.resume(checkpoint)
+                    self.rt.record(GymPhaseEnded(checkpoint=checkpoint, outcome=outcome, parked_s=self.rt.now() - since))
+        finally:
+            run.deadlines.release(CHECKPOINT)
         return cut
 
     async def _park_and_cut(self, checkpoint: str, folder: str, sequence: int, started: Position) -> Cut:
@@ -167,7 +173,8 @@ class RolloutSnapshots:
         await self._unless_stepped(coordinator.drain(checkpoint, ownership.pending), started)
         async with run.barrier.exclusive():
             self._check_not_lost(started)
-            unsealed = turn_level_unfinished(periodic_copy(run.ledger.groups.values()))
+            unsealed: list[Attempt] = []
+            await run.slices.groups(run.ledger.groups.values(), lambda part: unsealed.extend(turn_level_unfinished(part)))
             manifest = build(checkpoint, coordinator.participants, ownership, unsealed)
             saved = {key: keys for key, (_, keys) in manifest.saved().items()}
             cut = await take_cut(run, "snapshot", folder, sequence, saved)

@@ -6,6 +6,8 @@ Gym is never asked anything. Durable = the rename and the fsync of the folder ab
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from protocol.checkpoint import folders
@@ -16,6 +18,7 @@ from protocol.errors import IllegalStep, ProtocolError
 from protocol.history import PruneIssued, TrainerCheckpointDurable, TrainerSaveAsked, TrainerSaveIssued, TrainerSaveStarted
 from protocol.identity import TRAINER
 from protocol.ledger.persistence import refuse_full_step
+from protocol.ledger.records import Group
 from protocol.messages import SaveWeights
 from protocol.run import Run
 from protocol.runtime import Call, Task
@@ -47,14 +50,18 @@ class TrainerCheckpoints:
             if temporary in await self.rt.files.list(""):  # an earlier save of this step failed
                 await self.rt.files.remove(temporary)
             async with run.barrier.exclusive():
-                refused = refuse_full_step(run.ledger.groups.values(), run.ledger.open_step)
-                if refused is not None:
-                    raise IllegalStep(f"step {step} cannot be saved: {refused}")
+                self._check_saveable(())
+                await run.slices.groups(run.ledger.groups.values(), self._check_saveable)
                 cut = await take_cut(run, "trainer", temporary, step, {})
             # The trainer captures its weights when this call arrives: before any later call of ours.
             weights = self.rt.call(TRAINER, SaveWeights(folder=folders.weights_folder(temporary)))
             self._pending = self.rt.spawn(self._finish(step, cut, weights), f"save-step-{step}")
             self.rt.record(TrainerSaveIssued(step=step))
+
+    def _check_saveable(self, groups: Sequence[Group]) -> None:
+        refused = refuse_full_step(groups, self.run.ledger.open_step)
+        if refused is not None:
+            raise IllegalStep(f"step {self.run.steps} cannot be saved: {refused}")
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """Wait until no save is in the background, whatever became of it, or until the time-out."""

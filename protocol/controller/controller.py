@@ -7,6 +7,7 @@ from protocol.checkpoint.restore import restore
 from protocol.checkpoint.snapshot import RolloutSnapshots
 from protocol.checkpoint.trainer import TrainerCheckpoints
 from protocol.config import Job
+from protocol.controller.deadlines import WEIGHT_SYNC
 from protocol.controller.finalization import clear_orphans
 from protocol.controller.flow import Flow
 from protocol.controller.rollout_pump import RolloutPump
@@ -32,6 +33,7 @@ class Controller:
         self.rollouts = RolloutPump(self.run, self.flow)
         self.training = TrainPump(self.run, self.flow, self._after_step)
         self.saving = SnapshotPump(self.run, self.anchor, self.snapshots)
+        self.restored = False
 
     async def main(self) -> None:
         """The whole run. A typed error is recorded as RunFailed and raised again."""
@@ -46,8 +48,9 @@ class Controller:
     async def _run(self) -> None:
         await restore(self.run, self.anchor, self.snapshots.coordinator)
         self.flow.permits.take_now(len(self.run.ledger.groups))  # restored work first, before anything is reserved
+        self.restored = True
         await self._sync_weights()
-        recovery = self.rt.spawn(self.rollouts.recover(self.rollouts.unfinished()), "recovery")
+        recovery = self.rt.spawn(self.rollouts.recover(await self.rollouts.unfinished()), "recovery")
         rollouts = self.rt.spawn(self.rollouts.pump(), "rollout-pump")
         training = self.rt.spawn(self.training.pump(), "train-pump")
         watchdog = self.rt.spawn(watch(self.run, self.flow), "watchdog")
@@ -93,18 +96,24 @@ class Controller:
             await self.checkpoints.save()
 
     async def _sync_weights(self) -> None:
-        """Every worker stamps the calls that begin from now on with this version; calls in flight go on."""
+        """Every worker stamps the calls that begin from now on with this version; calls in flight go on, their deadlines wait."""
         self.flow.rollout_permitted = False
         version = SetWeightVersion(version=self.run.version)
-        calls = [self.rt.call(worker_name(index), version) for index in range(self.run.job.generation_workers)]
-        for call in calls:
-            await call
+        self.run.deadlines.hold(WEIGHT_SYNC)
+        try:
+            calls = [self.rt.call(worker_name(index), version) for index in range(self.run.job.generation_workers)]
+            for call in calls:
+                await call
+        finally:
+            self.run.deadlines.release(WEIGHT_SYNC)
         self.flow.rollout_permitted = True
         self.rt.record(WeightsSynced(version=self.run.version))
         self.flow.weights_synced.set()
 
     async def _discard(self, message: DiscardGroup) -> str:
         """Drop one open group; '' if there is none, or it is owned by training or being published."""
+        if not self.restored:  # a restore installs in slices: a group dropped among them would give back a permit never taken
+            return ""
         name = self._discardable(message.ordinal)
         if name is None:
             return ""
@@ -118,8 +127,4 @@ class Controller:
 
     def _discardable(self, ordinal: int) -> str | None:
         ledger = self.run.ledger
-        for name, group in ledger.groups.items():
-            dispatched = any(sibling.current.key in ledger.pending for sibling in group.siblings)
-            if group.ordinal == ordinal or (ordinal < 0 and dispatched):
-                return name
-        return None
+        return ledger.group_of(ordinal) if ordinal >= 0 else ledger.oldest_in_gym()

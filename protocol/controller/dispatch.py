@@ -1,14 +1,16 @@
 """From a reserved group to N sealed siblings: rounds of streams, and new identities for what was lost (PROTOCOL 5.3).
 
 A round sends every sibling that is neither sealed nor under way. A row that was lost or failed in it costs one row
-attempt and gets a new rollout id; one that never reached Gym keeps its own and costs nothing.
+attempt and gets a new rollout id; one that never reached Gym keeps its own and costs nothing. A deadline bounds all rounds of
+one group attempt together (PROTOCOL 1.8).
 """
 
 from __future__ import annotations
 
 from protocol.controller.flow import Flow
-from protocol.controller.row_stream import RowStream, join_all
+from protocol.controller.row_stream import RowStream, cancel_all, join_all
 from protocol.errors import Cause, ProtocolError
+from protocol.history import DeadlineSet, RolloutTimedOut
 from protocol.identity import gym_name
 from protocol.ledger.records import Attempt, AttemptStatus, Group, Sibling
 from protocol.run import Run
@@ -16,6 +18,12 @@ from protocol.run import Run
 
 class RowsFailed(ProtocolError):
     """The last row attempt of a sibling failed."""
+
+    cause = Cause.INFRA
+
+
+class RolloutTimeout(ProtocolError):
+    """A group attempt's rollout took longer than ``rollout_timeout_s``."""
 
     cause = Cause.INFRA
 
@@ -41,7 +49,31 @@ class GroupDispatch:
         return [sibling for sibling in self.group.siblings if sibling.current.status is AttemptStatus.ABANDONED]
 
     async def until_sealed(self) -> None:
-        """Returns when every sibling is sealed. Raises RowsFailed or PromptFailed."""
+        """Returns when every sibling is sealed. Raises RowsFailed, PromptFailed or RolloutTimeout."""
+        limit_s = self.run.job.rollout_failure.nemo_gym.rollout_timeout_s
+        if limit_s is None:
+            await self._rounds()
+        else:
+            await self._rounds_within(limit_s)
+
+    async def _rounds_within(self, limit_s: float) -> None:
+        """The rounds, retries included, under one deadline. When it expires, their streams are cancelled and awaited."""
+        rt, deadlines = self.rt, self.run.deadlines
+        began, held_before = rt.now(), deadlines.held_s()
+        rt.record(DeadlineSet(group=self.name, limit_s=limit_s))
+        rounds = rt.spawn(self._rounds(), f"rollout-{self.name}")
+        expired = rt.spawn(deadlines.expired(limit_s), f"deadline-{self.name}")
+        try:
+            if await rt.first_of(rounds.join(), expired.join()) == 0 or rounds.done:
+                await rounds.join()
+                return
+            elapsed_s, held_s = rt.now() - began, deadlines.held_s() - held_before
+            rt.record(RolloutTimedOut(group=self.name, elapsed_s=elapsed_s, held_s=held_s))
+        finally:
+            await cancel_all(rt, (rounds, expired))
+        raise RolloutTimeout(f"{self.name} took more than {limit_s:g} s ({elapsed_s - held_s:.3f} s, held time left out)")
+
+    async def _rounds(self) -> None:
         if self.abandoned():
             await self._mint_after_restart()
         while self.unsealed():

@@ -13,11 +13,11 @@ from protocol.data_plane.replay import slot_of
 from protocol.errors import Cause, OutcomeUnknown, ProtocolError, Refusal
 from protocol.history import FinalizeDone, FinalizeIssued, StagingCleared
 from protocol.identity import DATA_PLANE, finalizer_name, model_call_id, staging_key
-from protocol.ledger.ledger import Ledger
 from protocol.ledger.records import Group
 from protocol.ledger.transitions import Finalize, LoseOutcome, Publish, Unpublish
 from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, SiblingReceipt
 from protocol.run import Run
+from protocol.slices import ROLLOUTS_A_SLICE
 
 
 def possible_keys(key: str, max_turns: int) -> tuple[str, ...]:
@@ -33,17 +33,6 @@ def staged_keys(group: Group, max_turns: int) -> tuple[str, ...]:
             keys.update(dict.fromkeys(attempt.staging_keys))
             keys.update(dict.fromkeys(possible_keys(attempt.key, max_turns)))
     return tuple(keys)
-
-
-def orphaned_keys(ledger: Ledger, max_turns: int) -> tuple[str, ...]:
-    """Staging keys of attempts given up in this life whose group is gone: Gym may have staged rows of them since
-    (latent fault e: they must not stay until the next restore)."""
-    return tuple(
-        key
-        for given_up, group in ledger.abandoned.items()
-        if group not in ledger.groups
-        for key in possible_keys(given_up, max_turns)
-    )
 
 
 async def finalize(run: Run, flow: Flow, name: str) -> None:
@@ -123,8 +112,13 @@ async def clear_staging(run: Run, group: Group) -> None:
 
 
 async def clear_orphans(run: Run) -> None:
-    """Staged rows of attempts given up in this life whose group is gone, once more: Gym may have run on until now."""
-    keys = orphaned_keys(run.ledger, run.job.max_turns)
-    if keys:
-        async with run.barrier.mutation("sample_clears"):  # entered already by a commit: mutations nest
+    """Staged rows of attempts given up in this life whose group is gone, once more: Gym may have run on until now
+    (latent fault e: they must not stay until the next restore)."""
+    orphans = list(run.ledger.orphaned)
+    if not orphans:
+        return
+    async with run.barrier.mutation("sample_clears"):  # entered already by a commit: mutations nest
+        for first in range(0, len(orphans), ROLLOUTS_A_SLICE):
+            part = orphans[first : first + ROLLOUTS_A_SLICE]
+            keys = tuple(staged for key in part for staged in possible_keys(key, run.job.max_turns))
             await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))

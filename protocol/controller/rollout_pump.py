@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from protocol.controller.budgets import AfterFailure, backoff_s
-from protocol.controller.dispatch import GroupDispatch, RowsFailed
+from protocol.controller.dispatch import GroupDispatch, RolloutTimeout, RowsFailed
 from protocol.controller.failures import charge
 from protocol.controller.finalization import clear_staging, finalize
 from protocol.controller.flow import Flow
@@ -41,11 +43,12 @@ class RolloutPump:
             for name in names:
                 await self._start(name)
 
-    def unfinished(self) -> tuple[Group, ...]:
+    async def unfinished(self) -> tuple[Group, ...]:
         """Groups of the ledger that are still to be generated or published, oldest prompt first."""
-        waiting = (GroupStatus.GENERATING, GroupStatus.READY_TO_FINALIZE)
-        groups = (group for group in self.run.ledger.groups.values() if group.status in waiting)
-        return tuple(sorted(groups, key=lambda group: group.ordinal))
+        waiting, found = (GroupStatus.GENERATING, GroupStatus.READY_TO_FINALIZE), list[Group]()
+        slices, groups = self.run.slices, self.run.ledger.groups.values()
+        await slices.groups(groups, lambda part: found.extend(group for group in part if group.status in waiting))
+        return tuple(await slices.ordered(found, lambda group: group.ordinal))
 
     async def recover(self, restored: tuple[Group, ...]) -> None:
         """Run what a restore left unfinished (listed before the pump reserved anything new); its permits were reclaimed."""
@@ -81,21 +84,35 @@ class RolloutPump:
             )
             run.cursor, run.epoch, run.dispatch_index = plan.to, plan.epoch, plan.dispatch_index
             self.rt.record(CursorMoved(first=plan.first, to=plan.to, epoch=plan.epoch, target=plan.target))
-            groups = [
-                ledger.reserve(
-                    run.task_of(ordinal),
-                    ordinal,
-                    ordinal // len(run.tasks),
-                    plan.target,
-                    run.version,
-                    job.num_generations_per_prompt,
-                    job.target_level,
+            names: list[str] = []
+            passed: list[int] = []
+
+            def reserve(ordinals: Sequence[int]) -> None:
+                names.extend(
+                    ledger.reserve(
+                        run.task_of(ordinal),
+                        ordinal,
+                        ordinal // len(run.tasks),
+                        plan.target,
+                        run.version,
+                        job.num_generations_per_prompt,
+                        job.target_level,
+                    ).group_id
+                    for ordinal in ordinals
                 )
-                for ordinal in plan.reserve
-            ]
-            for ordinal in plan.passed_over:
-                ledger.pass_over(ordinal, "topped-up")
-        return [group.group_id for group in groups]
+
+            def pass_over(ordinals: Sequence[int]) -> None:
+                passed.extend(ordinals)
+                for ordinal in ordinals:
+                    ledger.pass_over(ordinal, "topped-up")
+
+            try:
+                await run.slices.groups(plan.reserve, reserve)
+                await run.slices.groups(plan.passed_over, pass_over)
+            finally:  # cancelled between two slices: the cursor has moved over all of them
+                reserve(plan.reserve[len(names) :])
+                pass_over(plan.passed_over[len(passed) :])
+        return names
 
     async def _start(self, name: str) -> None:
         """Start a group's task, and go on when its first rows have passed the dispatch gate (or it is over)."""
@@ -131,7 +148,7 @@ class RolloutPump:
                 await flow.weights_synced.wait()
             try:
                 await dispatch.until_sealed()
-            except (RowsFailed, PromptFailed) as failure:
+            except (RowsFailed, PromptFailed, RolloutTimeout) as failure:
                 if not await self._after_failure(name, dispatch, failure):
                     return False
                 continue

@@ -17,7 +17,15 @@ from typing import Protocol
 from protocol.controller.budgets import backoff_s
 from protocol.controller.flow import Flow
 from protocol.errors import Cause, Lost, PeerFailed, ProtocolError
-from protocol.history import CompletionArrived, FailureArrived, RefusalArrived, RowsSubmitted, StreamEnded, StreamOver
+from protocol.history import (
+    CompletionArrived,
+    FailureArrived,
+    RefusalArrived,
+    RowReported,
+    RowsSubmitted,
+    StreamEnded,
+    StreamOver,
+)
 from protocol.ledger.receipts import receipt_of
 from protocol.ledger.records import Attempt, AttemptStatus
 from protocol.messages import PARKED, Row, RowCompleted, RowFailed, RowRefused, RunRows
@@ -79,6 +87,7 @@ class RowStream:
         self.keys = keys
         self.admitted = admitted
         self.sent: tuple[str, ...] = ()
+        self.sent_at = 0.0
         self.waiting: dict[str, None] = {}  # sent, and neither done, refused nor failed
         self.resends: list[Task] = []
 
@@ -100,6 +109,8 @@ class RowStream:
             if outcome == "cancelled":
                 stream.cancel()
             await cancel_all(self.rt, self.resends)
+            for key in self.waiting:
+                self.rt.record(RowReported(key=key, outcome="lost", run_s=self.rt.now() - self.sent_at))
             self.rt.record(StreamEnded(group=self.group, instance=self.instance, outcome=outcome, missing=len(self.waiting)))
 
     async def _send(self) -> Stream | None:
@@ -114,7 +125,7 @@ class RowStream:
             request = self._request(rows)
             stream = self.rt.stream(self.instance, request)
             self.rt.record(RowsSubmitted(self.group, self.instance, tuple(keys), request.group_attempt))
-        self.sent, self.waiting = tuple(keys), dict.fromkeys(keys)
+        self.sent, self.waiting, self.sent_at = tuple(keys), dict.fromkeys(keys), self.rt.now()
         return stream
 
     def _may_send(self, key: str) -> bool:
@@ -160,16 +171,17 @@ class RowStream:
             if taken is END:
                 self.rt.record(StreamOver(instance=self.instance, how="end"))
                 return "clean"
-            self.waiting.pop(taken.key, None)
             await self._take(taken)
 
     async def _take(self, item: RowCompleted | RowRefused | RowFailed) -> None:
         match item:
             case RowCompleted():
                 self.rt.record(CompletionArrived(key=item.key))
+                self._report(item, "completed")
                 await self._seal(item)
             case RowRefused(key=key, reason=reason):
                 self.rt.record(RefusalArrived(key=key, reason=reason))
+                self._report(item, "refused")
                 if decide_refusal(reason) is Cause.PARKED:
                     await self._refused(key)
                     self.resends.append(self.rt.spawn(self._resend(key), f"resend-{key}"))
@@ -178,7 +190,14 @@ class RowStream:
             case RowFailed(key=key, transport=transport, message=message):
                 cause = Cause.INFRA if transport else Cause.DATA
                 self.rt.record(FailureArrived(key=key, cause=cause.value))
+                self._report(item, "failed")
                 await self._failed(key, cause, message)
+
+    def _report(self, item: RowCompleted | RowRefused | RowFailed, outcome: str) -> None:
+        """Its row is answered; the timing of a second answer is none of that row's."""
+        if item.key in self.waiting:
+            del self.waiting[item.key]
+            self.rt.record(RowReported(key=item.key, outcome=outcome, run_s=item.run_s))
 
     async def _seal(self, item: RowCompleted) -> None:
         async with self.run.barrier.mutation("sibling_seals"):

@@ -14,11 +14,12 @@ each batch with it, so the first batch of a fresh run has target step 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 import msgspec
 
 from protocol.config import Sampler
-from protocol.data_plane.replay import Slot
+from protocol.data_plane.replay import ReplayIndex, Shelf, place_of
 from protocol.ledger.records import NO_TARGET, Group
 
 
@@ -88,33 +89,49 @@ def decide_batch(
     return Batch(cursor, to, to // data_length, target, following, prompts, ())
 
 
-def decide_select(
-    sampler: Sampler, version: int, ready: Iterable[Slot], unready_versions: Iterable[int], need: int, at_least: int
-) -> tuple[str, ...]:
-    """Group ids that the open step may take now: at most ``need``; none if fewer than ``at_least`` are there.
+def shelf_of(sampler: Sampler, replay: ReplayIndex) -> Shelf:
+    """The ready groups by the stamp that this sampler goes by: target step or start weight version."""
+    return replay.by_target if sampler.name == "in_order" else replay.by_version
 
-    ``ready`` by ordinal. ``unready_versions``: start weight versions of groups still generating: weight_fifo takes
-    none that is younger than the oldest of them.
+
+def decide_window(sampler: Sampler, version: int, unready_versions: Iterable[int]) -> tuple[int, int]:
+    """The stamps, lowest and highest, that the open step may take now.
+
+    ``unready_versions``: start weight versions of groups still generating: weight_fifo takes none that is younger than
+    the oldest of them.
     """
+    if sampler.name == "in_order":
+        return version, version
     low = version - sampler.max_staleness_versions
-    if sampler.name == "in_order":
-        allowed = [slot for slot in ready if slot.target_step == version]
-    else:
-        in_window = (slot for slot in ready if low <= slot.start_weight_version <= version)
-        allowed = sorted(in_window, key=lambda slot: (slot.start_weight_version, slot.ordinal))
-        if sampler.name == "weight_fifo":
-            oldest = min((start for start in unready_versions if low <= start <= version), default=version)
-            allowed = [slot for slot in allowed if slot.start_weight_version <= oldest]
-    if len(allowed) < min(at_least, need):
+    if sampler.name == "weight_fifo":
+        return low, min((start for start in unready_versions if low <= start <= version), default=version)
+    return low, version
+
+
+def decide_enough(
+    sampler: Sampler, version: int, ready: Shelf, unready_versions: Iterable[int], need: int, at_least: int
+) -> bool:
+    """Whether the open step, which still needs ``need`` groups, may take some now: ``at_least`` of them are ready."""
+    low, high = decide_window(sampler, version, unready_versions)
+    return ready.count(low, high) >= min(at_least, need)
+
+
+def decide_select(
+    sampler: Sampler, version: int, ready: Shelf, unready_versions: Iterable[int], need: int, at_least: int, at_once: int
+) -> tuple[str, ...]:
+    """Group ids that the open step may take now: at most ``need``, and of them ``at_once``; none if fewer than ``at_least``
+    are there. Oldest stamp first, then by prompt ordinal; looks only at what it takes."""
+    if not decide_enough(sampler, version, ready, unready_versions, need, at_least):
         return ()
-    return tuple(slot.group_id for slot in allowed[:need])
+    low, high = decide_window(sampler, version, unready_versions)
+    return tuple(slot.group_id for slot in islice(ready.between(low, high), min(need, at_once)))
 
 
-def decide_evict(sampler: Sampler, version: int, ready: Iterable[Slot]) -> tuple[str, ...]:
-    """Ready groups that are too old to be trained on; unready ones are never touched."""
-    if sampler.name == "in_order":
-        return tuple(slot.group_id for slot in ready if slot.target_step < version)
-    return tuple(slot.group_id for slot in ready if slot.start_weight_version < version - sampler.max_staleness_versions)
+def decide_evict(sampler: Sampler, version: int, ready: Shelf, at_once: int) -> tuple[str, ...]:
+    """Ready groups that are too old to be trained on, at most ``at_once``; unready ones are never touched."""
+    low, _ = decide_window(sampler, version, ())
+    old = islice(ready.between(NO_TARGET, low - 1), at_once)
+    return tuple(slot.group_id for slot in sorted(old, key=place_of))
 
 
 def decide_stale(sampler: Sampler, version: int, group: Group) -> bool:

@@ -6,12 +6,12 @@ every periodic snapshot look needed (latent fault a).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from protocol.controller.finalization import clear_orphans
 from protocol.controller.flow import Flow
-from protocol.controller.samplers import decide_evict, decide_select
+from protocol.controller.samplers import decide_enough, decide_evict, decide_select, shelf_of
 from protocol.data_plane.replay import Slot
 from protocol.history import (
     CanonicalClearDone,
@@ -26,7 +26,7 @@ from protocol.history import (
     TrainStepIssued,
 )
 from protocol.identity import DATA_PLANE, TRAINER
-from protocol.ledger.records import GroupStatus, OpenStep
+from protocol.ledger.records import OpenStep
 from protocol.ledger.transitions import Apply, Claim
 from protocol.messages import CANONICAL, ClearSamples, FinishTrainStep, TrainGroup
 from protocol.run import Run
@@ -52,8 +52,7 @@ class TrainPump:
         rows = 0
         while len(run.claimed) < run.job.num_prompts_per_step:
             await self._evict()
-            names = self._selectable()
-            if not names:
+            if not self._enough(self.run.job.streaming_groups):
                 await self.flow.replay_changed.wait()
                 continue
             for slot in await self._claim():
@@ -67,22 +66,31 @@ class TrainPump:
         self.rt.record(TrainStepDone(step=run.steps + 1, rows=rows))
         await self._commit(rows)
 
-    def _selectable(self) -> tuple[str, ...]:
-        run = self.run
+    def _enough(self, at_least: int) -> bool:
+        run, sampler = self.run, self.run.job.sampler
         need = run.job.num_prompts_per_step - len(run.claimed)
-        unready = [
-            group.start_weight_version
-            for group in run.ledger.groups.values()
-            if group.status in (GroupStatus.GENERATING, GroupStatus.READY_TO_FINALIZE, GroupStatus.FINALIZING)
-        ]
-        return decide_select(run.job.sampler, run.version, run.replay.slots, unready, need, run.job.streaming_groups)
+        unready, ready = run.ledger.counts.unready, shelf_of(sampler, run.replay)
+        return need > 0 and decide_enough(sampler, run.version, ready, unready, need, at_least)
+
+    def _selectable(self, at_least: int) -> tuple[str, ...]:
+        """What the open step may take now, of it one slice; nothing if fewer than ``at_least`` are ready."""
+        run, sampler = self.run, self.run.job.sampler
+        need = run.job.num_prompts_per_step - len(run.claimed)
+        unready, ready = run.ledger.counts.unready, shelf_of(sampler, run.replay)
+        return decide_select(sampler, run.version, ready, unready, need, at_least, run.slices.groups_a_slice)
+
+    def _evictable(self) -> tuple[str, ...]:
+        run, sampler = self.run, self.run.job.sampler
+        return decide_evict(sampler, run.version, shelf_of(sampler, run.replay), run.slices.groups_a_slice)
 
     async def _evict(self) -> None:
+        while self._evictable():
+            await self._evict_a_slice()
+
+    async def _evict_a_slice(self) -> None:
         run = self.run
-        if not decide_evict(run.job.sampler, run.version, run.replay.slots):
-            return
         async with run.barrier.mutation("group_removals"):
-            names = decide_evict(run.job.sampler, run.version, run.replay.slots)
+            names = self._evictable()
             rows: list[str] = []
             for name in names:
                 slot = run.replay.take(name)
@@ -103,20 +111,30 @@ class TrainPump:
     async def _claim(self) -> tuple[Slot, ...]:
         """Select and claim in one mutation: a snapshot between the two would lose the groups."""
         run, step = self.run, self.run.steps + 1
+        claimed: dict[str, Slot] = {}
         async with run.barrier.mutation("group_removals"):
-            names = self._selectable()
-            slots = run.replay.select(names)
-            for slot in slots:
-                run.ledger.move(slot.group_id, Claim(train_step=step))
-                run.claimed[slot.group_id] = slot
-            run.ledger.open_step = OpenStep(
-                train_step=step, trainer_version=run.version, expected_group_count=run.job.num_prompts_per_step,
-                group_ids=tuple(run.claimed), status="OPEN",
-            )  # fmt: skip
-            if names:
-                self.rt.record(GroupsClaimed(step=step, groups=names, expected=run.job.num_prompts_per_step))
+            names = self._selectable(run.job.streaming_groups)
+            claimed.update(self._claim_now(step, names))
+            while names and self._enough(1):  # more than one slice is ready
+                await self.rt.sleep(0)
+                names = self._selectable(1)  # the yield was a window
+                claimed.update(self._claim_now(step, names))
+        if claimed:
+            self.rt.record(TrainStepIssued(step=step, groups=tuple(claimed)))
+        return tuple(claimed.values())
+
+    def _claim_now(self, step: int, names: tuple[str, ...]) -> dict[str, Slot]:
+        run = self.run
+        slots = dict(zip(names, run.replay.select(names), strict=True))
+        for name in names:
+            run.ledger.move(name, Claim(train_step=step))
+        run.claimed.update(slots)
+        run.ledger.open_step = OpenStep(
+            train_step=step, trainer_version=run.version, expected_group_count=run.job.num_prompts_per_step,
+            group_ids=tuple(run.claimed), status="OPEN",
+        )  # fmt: skip
         if names:
-            self.rt.record(TrainStepIssued(step=step, groups=names))
+            self.rt.record(GroupsClaimed(step=step, groups=names, expected=run.job.num_prompts_per_step))
         return slots
 
     async def _commit(self, rows: int) -> None:
@@ -129,25 +147,30 @@ class TrainPump:
             weights = await self.rt.call(TRAINER, FinishTrainStep(step=step))
             async with run.barrier.mutation("sample_clears"):
                 await clear_orphans(run)
-                slots = list(run.claimed.values())
-                for slot in slots:
-                    ledger.move(slot.group_id, Apply())
-                samples = tuple(row.sample for slot in slots for row in slot.rows)
+                samples: list[str] = []
+                ordinals: list[int] = []
+
+                def apply(slots: Sequence[Slot]) -> None:
+                    for slot in slots:
+                        ledger.move(slot.group_id, Apply())
+                        samples.extend(row.sample for row in slot.rows)
+                        ordinals.append(slot.ordinal)
+
+                await run.slices.groups(run.claimed.values(), apply)
                 self.rt.record(CanonicalClearIssued(step=step, count=len(samples)))
-                await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=samples))
+                await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=tuple(samples)))
                 self.rt.record(CanonicalClearDone(step=step))
-                for slot in slots:
-                    ledger.release(slot.group_id)
+                await run.slices.groups(run.claimed, ledger.release_all)
                 ledger.open_step = None
                 run.claimed.clear()
-            self.flow.permits.release(len(slots))
+            self.flow.permits.release(len(ordinals))
             run.version += 1
             run.steps += 1
             self.rt.record(
                 StepCommitted(
                     step=step,
                     version=run.version,
-                    ordinals=tuple(sorted(slot.ordinal for slot in slots)),
+                    ordinals=tuple(sorted(ordinals)),
                     rows=rows,
                     weights=weights,
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from protocol.history import KeySet, key_digest
 
 MODULUS = 1 << 128
@@ -22,6 +24,10 @@ class KeySum:
     def add(self, key: str) -> None:
         self.count += 1
         self.total = (self.total + key_digest(key)) % MODULUS
+
+    def add_all(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.add(key)
 
     def remove(self, key: str) -> None:
         self.count -= 1

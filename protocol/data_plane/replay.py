@@ -10,7 +10,7 @@ differs from what this file would write is refused, whatever the difference is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,6 +19,8 @@ from protocol.errors import IllegalStep, RestoreRefused
 from protocol.history import KeySet
 from protocol.identity import sample_id
 from protocol.messages import RowMeta
+from protocol.pieces import list_header, split_around_list
+from protocol.slices import position
 
 SIDECAR_SCHEMA = 1
 
@@ -55,8 +57,43 @@ def slot_of(group_id: str, ordinal: int, target_step: int, rows: tuple[RowMeta, 
     )
 
 
+def place_of(slot: Slot) -> tuple[int, str]:
+    return slot.ordinal, slot.group_id
+
+
 def in_order(slots: Iterable[Slot]) -> tuple[Slot, ...]:
-    return tuple(sorted(slots, key=lambda slot: (slot.ordinal, slot.group_id)))
+    return tuple(sorted(slots, key=place_of))
+
+
+class Shelf:
+    """The slots of an index by one of their stamps, those of one stamp by prompt ordinal."""
+
+    def __init__(self, slots: Mapping[str, Slot]) -> None:
+        self._slots = slots
+        self._places: dict[int, list[tuple[int, str]]] = {}
+
+    def add(self, stamp: int, slot: Slot) -> None:
+        places = self._places.setdefault(stamp, [])
+        places.insert(position(places, place_of(slot)), place_of(slot))
+
+    def remove(self, stamp: int, slot: Slot) -> None:
+        places = self._places[stamp]
+        del places[position(places, place_of(slot))]
+        if not places:
+            del self._places[stamp]
+
+    def count(self, low: int, high: int) -> int:
+        """Slots whose stamp lies in [low, high], without looking at them."""
+        return sum(len(self._places[stamp]) for stamp in self._stamps(low, high))
+
+    def between(self, low: int, high: int) -> Iterator[Slot]:
+        """These slots, by stamp and then by prompt ordinal; nothing may change while they are looked at."""
+        for stamp in self._stamps(low, high):
+            for _, name in self._places[stamp]:
+                yield self._slots[name]
+
+    def _stamps(self, low: int, high: int) -> list[int]:
+        return sorted(stamp for stamp in self._places if low <= stamp <= high)
 
 
 class ReplayIndex:
@@ -64,6 +101,8 @@ class ReplayIndex:
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
+        self.by_target = Shelf(self._slots)
+        self.by_version = Shelf(self._slots)  # start_weight_version
         self._groups = KeySum()
         self._rows = KeySum()
 
@@ -76,6 +115,11 @@ class ReplayIndex:
         """By prompt ordinal."""
         return in_order(self._slots.values())
 
+    @property
+    def held(self) -> Iterable[Slot]:
+        """In no order."""
+        return self._slots.values()
+
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._slots
 
@@ -84,6 +128,8 @@ class ReplayIndex:
         if slot.group_id in self._slots:
             raise IllegalStep(f"group {slot.group_id} is already in the replay index")
         self._slots[slot.group_id] = slot
+        self.by_target.add(slot.target_step, slot)
+        self.by_version.add(slot.start_weight_version, slot)
         self._groups.add(slot.group_id)
         for row in slot.rows:
             self._rows.add(row.sample)
@@ -93,6 +139,8 @@ class ReplayIndex:
         slot = self._slots.pop(group_id, None)
         if slot is None:
             raise IllegalStep(f"group {group_id} is not in the replay index")
+        self.by_target.remove(slot.target_step, slot)
+        self.by_version.remove(slot.start_weight_version, slot)
         self._groups.remove(group_id)
         for row in slot.rows:
             self._rows.remove(row.sample)
@@ -104,6 +152,10 @@ class ReplayIndex:
         if absent or len(set(group_ids)) != len(group_ids):
             raise IllegalStep(f"cannot select {', '.join(group_ids)}: not in the replay index, or named twice")
         return tuple(self.take(group) for group in group_ids)
+
+    def commit_all(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self.commit(slot)
 
     def put_back(self, slot: Slot) -> None:
         """A taken slot is ready again. Raises IllegalStep if it already is."""
@@ -125,42 +177,122 @@ class ReplayIndex:
         return total.key_set()
 
 
+_json = msgspec.json.Encoder(order="deterministic")
+
+
+class SidecarWriter:
+    """``replay_buffer_metadata.msgpack`` slice by slice: ready slots and the claimed ones of an open step, by prompt ordinal.
+
+    ``manifest_digest``: SHA-256 hex over the canonical JSON of the slots.
+    """
+
+    def __init__(self, count: int) -> None:
+        head, _ = split_around_list(msgspec.msgpack.encode(_Sidecar(SIDECAR_SCHEMA, (), "")), "slots")
+        self._pieces = [head + list_header(count)]
+        self._sha256 = hashlib.sha256(b"[")
+        self.groups = KeySum()
+        self.rows = KeySum()
+
+    def add(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self._sha256.update(_json.encode(slot) if not self.groups.count else b"," + _json.encode(slot))
+            self._pieces.append(msgspec.msgpack.encode(slot))
+            self.groups.add(slot.group_id)
+            for row in slot.rows:
+                self.rows.add(row.sample)
+
+    def done(self) -> tuple[bytes, str]:
+        """The file and its manifest digest, after ``count`` slots."""
+        self._sha256.update(b"]")
+        digest = self._sha256.hexdigest()
+        _, tail = split_around_list(msgspec.msgpack.encode(_Sidecar(SIDECAR_SCHEMA, (), digest)), "slots")
+        return b"".join((*self._pieces, tail)), digest
+
+
 def manifest_digest(slots: Iterable[Slot]) -> str:
-    """SHA-256 hex over the canonical JSON of the slots, by prompt ordinal."""
-    return hashlib.sha256(msgspec.json.encode(in_order(slots), order="deterministic")).hexdigest()
+    return _written(slots)[1]
 
 
 def sidecar(slots: Iterable[Slot]) -> bytes:
-    """Content of ``replay_buffer_metadata.msgpack``: ready slots and the claimed ones of an open step."""
+    return _written(slots)[0]
+
+
+def _written(slots: Iterable[Slot]) -> tuple[bytes, str]:
     ordered = in_order(slots)
-    return msgspec.msgpack.encode(_Sidecar(SIDECAR_SCHEMA, ordered, manifest_digest(ordered)))
+    writer = SidecarWriter(len(ordered))
+    writer.add(ordered)
+    return writer.done()
+
+
+class _Outline(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A sidecar with its slots not read yet."""
+
+    schema_version: int
+    slots: tuple[msgspec.Raw, ...]
+    manifest_digest: str
+
+
+_outline = msgspec.msgpack.Decoder(_Outline)
+_slot = msgspec.msgpack.Decoder(Slot)
+
+
+class SidecarReader:
+    """A sidecar, read and checked slice by slice: ``add`` each part of ``rest``, then ``done``. Each slot has exactly
+    ``siblings`` rows. Raises RestoreRefused for another schema, another shape, a wrong row, a duplicate, a wrong digest."""
+
+    def __init__(self, data: bytes, siblings: int) -> None:
+        try:
+            self._file = _outline.decode(data)
+        except msgspec.DecodeError as error:
+            raise RestoreRefused(f"replay sidecar: {error}") from None
+        if self._file.schema_version != SIDECAR_SCHEMA:
+            raise RestoreRefused(f"replay sidecar: schema_version is {self._file.schema_version}, it must be {SIDECAR_SCHEMA}")
+        self.rest = self._file.slots
+        self._data = data
+        self._siblings = siblings
+        self._slots: dict[str, Slot] = {}
+        self._last = (-1, "")
+        self._in_order = True
+        self._again = SidecarWriter(len(self.rest))
+
+    def add(self, part: Sequence[msgspec.Raw]) -> None:
+        for raw in part:
+            try:
+                slot = _slot.decode(raw)
+            except msgspec.DecodeError as error:
+                raise RestoreRefused(f"replay sidecar: {error}") from None
+            wrong = "it is there twice" if slot.group_id in self._slots else _wrong_with(slot, self._siblings)
+            if wrong:
+                raise RestoreRefused(f"replay sidecar: group {slot.group_id}: {wrong}")
+            self._slots[slot.group_id] = slot
+            self._in_order &= self._last < place_of(slot)
+            self._last = place_of(slot)
+            self._again.add((slot,))
+
+    @property
+    def digest(self) -> str:
+        """The manifest digest, once it is done."""
+        return self._file.manifest_digest
+
+    @property
+    def groups(self) -> KeySet:
+        return self._again.groups.key_set()
+
+    def done(self) -> tuple[Slot, ...]:
+        """The slots, by prompt ordinal."""
+        again, digest = self._again.done()
+        if self._in_order and digest != self._file.manifest_digest:
+            raise RestoreRefused(f"replay sidecar: its slots differ from manifest_digest {self._file.manifest_digest}")
+        if again != self._data:
+            # Fields inside a row that nobody knows, or slots out of order: not what any save of this schema writes.
+            raise RestoreRefused("replay sidecar: not in the form that schema 1 is written in")
+        return tuple(self._slots.values())
 
 
 def load_sidecar(data: bytes, siblings: int) -> tuple[Slot, ...]:
-    """Slots of a sidecar, by prompt ordinal; each has exactly ``siblings`` rows.
-
-    Raises RestoreRefused for another schema, another shape, a wrong row, a duplicate or a wrong digest.
-    """
-    try:
-        stored = msgspec.msgpack.decode(data, type=_Sidecar)
-    except msgspec.DecodeError as error:
-        raise RestoreRefused(f"replay sidecar: {error}") from None
-    if stored.schema_version != SIDECAR_SCHEMA:
-        raise RestoreRefused(f"replay sidecar: schema_version is {stored.schema_version}, it must be {SIDECAR_SCHEMA}")
-    seen: set[str] = set()
-    for slot in stored.slots:
-        wrong = _wrong_with(slot, siblings)
-        if slot.group_id in seen:
-            wrong = "it is there twice"
-        if wrong:
-            raise RestoreRefused(f"replay sidecar: group {slot.group_id}: {wrong}")
-        seen.add(slot.group_id)
-    if manifest_digest(stored.slots) != stored.manifest_digest:
-        raise RestoreRefused(f"replay sidecar: its slots differ from manifest_digest {stored.manifest_digest}")
-    if sidecar(stored.slots) != data:
-        # Fields inside a row that nobody knows, or slots out of order: not what any save of this schema writes.
-        raise RestoreRefused("replay sidecar: not in the form that schema 1 is written in")
-    return stored.slots
+    reader = SidecarReader(data, siblings)
+    reader.add(reader.rest)
+    return reader.done()
 
 
 def _wrong_with(slot: Slot, siblings: int) -> str:

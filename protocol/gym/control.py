@@ -21,14 +21,22 @@ from protocol.gym.decisions import (
     decide_restore,
     decide_resume,
     decide_retire,
+    decide_token,
 )
 from protocol.gym.lease import INSTANT_S, Lease
 from protocol.gym.participant import PREPARE_ORDER, RESUME_ORDER, RETIRE_ORDER, Kind, Participant, in_order
 from protocol.gym.phases import Move
 from protocol.gym.saving import export, install, read_saved
 from protocol.gym.sessions import Sessions
-from protocol.history import AdmissionClosed, AdmissionOpened, ControlReceived, EpisodeCannotSave, EpisodeEnded
-from protocol.identity import GymCheckpointEpisode
+from protocol.history import (
+    AdmissionClosed,
+    AdmissionOpened,
+    ControlReceived,
+    ControlRefused,
+    EpisodeCannotSave,
+    EpisodeEnded,
+)
+from protocol.identity import GymCheckpointEpisode, token_name
 from protocol.messages import (
     Commit,
     Committed,
@@ -59,8 +67,9 @@ class OpenCheckpoint:
 
 
 class ControlPlane:
-    def __init__(self, rt: Runtime, participants: tuple[str, ...], sessions: Sessions) -> None:
+    def __init__(self, rt: Runtime, participants: tuple[str, ...], sessions: Sessions, token: str) -> None:
         self.rt = rt
+        self.token = token  # of the run that this deployment belongs to
         self.participants = [Participant(rt, name) for name in participants]
         self.sessions = sessions
         self.lock = rt.lock()
@@ -89,8 +98,14 @@ class ControlPlane:
     # --- what every call does ------------------------------------------------------------------------------------------
 
     def received(self, request: Control) -> None:
+        """Comes first in every call. Raises Refusal, with nothing changed, if the call is another run's."""
+        operation, token = type(request).__name__.lower(), token_name(request.token)
+        refusal = decide_token(self.token, request.token)
+        if refusal is not None:
+            self.rt.record(ControlRefused(operation, request.checkpoint, token))
+            raise Refusal(f"{operation}: {refusal.reason}", refusal.cause)
         lease_s = self.lease.extend(request)
-        self.rt.record(ControlReceived(type(request).__name__.lower(), request.checkpoint, lease_s))
+        self.rt.record(ControlReceived(operation, request.checkpoint, lease_s, token))
 
     def deployment(self, checkpoint: str, answered: bool = False) -> Deployment:
         return Deployment(

@@ -65,6 +65,13 @@ class Deployment:
     empty: bool = True  # no session is live or installed
 
 
+def decide_token(own: str, carried: str) -> Refuse | None:
+    """Whoever carries another run's token takes this deployment for that run's: asking again would not help it."""
+    if carried == own:
+        return None
+    return Refuse(cause=Cause.BROKEN, reason="the call carries the control token of another run")
+
+
 def _not_open(deployment: Deployment, checkpoint: str, operation: str) -> Refuse | None:
     if deployment.resumed:
         return Refuse(cause=Cause.UNAVAILABLE, reason=f"{operation}: checkpoint {checkpoint!r} has been resumed already")

@@ -32,11 +32,11 @@ class Unanswered:
 
 
 class GymInstance:
-    def __init__(self, rt: Runtime, job: Job, environment: Environment, participants: tuple[str, ...]) -> None:
+    def __init__(self, rt: Runtime, job: Job, environment: Environment, participants: tuple[str, ...], token: str) -> None:
         self.rt = rt
         self.environment = environment
         self.sessions = Sessions(rt, job, environment)
-        self.control = ControlPlane(rt, participants, self.sessions)
+        self.control = ControlPlane(rt, participants, self.sessions, token)
 
     async def main(self) -> None:
         self.rt.serve({RunRows: self.run_rows, **self.control.handlers()})
@@ -60,10 +60,11 @@ class GymInstance:
 
     async def row(self, request: RunRows, row: Row, outlet: Outlet, unanswered: Unanswered) -> None:
         try:
+            began = self.rt.now()
             key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
             shortest, spread = ARRIVAL_S
             await self.rt.sleep(shortest + spread * self.rt.random("run", key).random())
-            session = self.admit(request, row, key, outlet)
+            session = self.admit(request, row, key, outlet, began)
             if session is not None:
                 await self.sessions.run(session, outlet)
         finally:
@@ -71,8 +72,11 @@ class GymInstance:
             if not unanswered.rows:
                 unanswered.answered.set()
 
-    def admit(self, request: RunRows, row: Row, key: str, outlet: Outlet) -> Session | None:
-        """The door. A key that already runs is let in again: nobody here keeps the book of identities."""
+    def admit(self, request: RunRows, row: Row, key: str, outlet: Outlet, began: float) -> Session | None:
+        """The door. A key that already runs is let in again: nobody here keeps the book of identities.
+
+        ``began``: when the row came in.
+        """
         admission = decide_admission(
             Arrival(
                 attempt=row.attempt,
@@ -84,15 +88,17 @@ class GymInstance:
         )
         if admission is not Admission.ADMITTED:
             self.rt.record(EpisodeRefused(key, admission.value))
+            run_s = self.rt.now() - began
             if admission is Admission.PARKED:
-                outlet.send(RowRefused(key, PARKED))
+                outlet.send(RowRefused(key, PARKED, run_s))
             else:
-                outlet.send(RowFailed(key, False, f"{admission.value}: {key} cannot run on {self.rt.me}"))
+                outlet.send(RowFailed(key, False, f"{admission.value}: {key} cannot run on {self.rt.me}", run_s))
             return None
         if row.continued:
             installed = self.sessions.installed.pop(key)
-            return self.sessions.admit(key, installed.record, installed.state, True)
-        return self.sessions.admit(key, self.fresh(request, row), self.environment.seed(request.task, request.ordinal), False)
+            return self.sessions.admit(key, installed.record, installed.state, True, began)
+        seeded = self.environment.seed(request.task, request.ordinal)
+        return self.sessions.admit(key, self.fresh(request, row), seeded, False, began)
 
     def fresh(self, request: RunRows, row: Row) -> SessionRecord:
         return SessionRecord(
@@ -119,6 +125,6 @@ class GymInstance:
                 self.rt.spawn(self.run_on(left), f"episode-{left.key}")
 
     async def run_on(self, left: Journaled) -> None:
-        session = self.sessions.admit(left.key, left.record, left.state, False)
+        session = self.sessions.admit(left.key, left.record, left.state, False, self.rt.now())
         session.journaled = True
         await self.sessions.run(session, None)

@@ -33,6 +33,7 @@ class Session:
     record: SessionRecord
     state: dict[str, Any]
     task: Task
+    began: float  # when its row came in
     outcome: str = "cancelled"  # what EpisodeEnded will say
     journaled: bool = False
     parked: bool = False
@@ -89,10 +90,10 @@ class Sessions:
 
     # --- an episode's life ---------------------------------------------------------------------------------------------
 
-    def admit(self, key: str, record: SessionRecord, state: dict[str, Any], continued: bool) -> Session:
-        """The running task becomes the episode's."""
+    def admit(self, key: str, record: SessionRecord, state: dict[str, Any], continued: bool, began: float) -> Session:
+        """The running task becomes the episode's. ``began``: when its row came in."""
         self.count += 1
-        session = Session(key=key, number=self.count, record=record, state=state, task=self.rt.task())
+        session = Session(key=key, number=self.count, record=record, state=state, task=self.rt.task(), began=began)
         self.live[session.number] = session
         self.by_rollout.setdefault(GymCheckpointEpisode.of(key).rollout_id, {})[session.number] = session
         self.unsettled[session.number] = key
@@ -107,7 +108,8 @@ class Sessions:
             except ProtocolError as error:
                 session.outcome = "failed"
                 if outlet is not None:
-                    outlet.send(RowFailed(session.key, error.cause is Cause.INFRA, f"{type(error).__name__}: {error}"))
+                    text = f"{type(error).__name__}: {error}"
+                    outlet.send(RowFailed(session.key, error.cause is Cause.INFRA, text, self.rt.now() - session.began))
             else:
                 session.outcome = "replied"
                 if outlet is not None:
@@ -156,7 +158,8 @@ class Sessions:
         shortest, spread = VERIFY_S
         await rt.sleep(shortest + spread * rt.random("verify", session.key).random())
         record = session.record
-        return RowCompleted(session.key, self.environment.reward(record.task, session.state), record.calls)
+        reward = self.environment.reward(record.task, session.state)
+        return RowCompleted(session.key, reward, record.calls, rt.now() - session.began)
 
     async def boundary(self, session: Session) -> None:
         """Go on, or park until model-call admission opens."""

@@ -2,12 +2,13 @@
 
 Groups are frozen records, replaced whole. Two indexes make what is asked often cheap: ``place`` (capture key of a
 current attempt -> group and generation) and ``pending`` (those that may be in Gym: dispatched and unsealed, or a
-continuation that waits for its dispatch), so a drain looks up only what is pending (I42).
+continuation that waits for its dispatch), so a drain looks up only what is pending (I42). ``counts`` is what the
+pumps ask of all groups at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -26,6 +27,7 @@ from protocol.history import (
     PromptPassedOver,
 )
 from protocol.identity import group_id, rollout_id
+from protocol.ledger.counts import GroupCounts
 from protocol.ledger.dropped import Dropped
 from protocol.ledger.records import Attempt, AttemptStatus, Group, GroupStatus, OpenStep, Sibling
 from protocol.ledger.transitions import (
@@ -64,10 +66,13 @@ class Ledger:
         self.groups: dict[str, Group] = {}
         self.place: dict[str, tuple[str, int]] = {}
         self.pending: dict[str, None] = {}
+        self.counts = GroupCounts()
         self.open_step: OpenStep | None = None
         self.skipped: dict[int, None] = {}  # ordinals passed over, for whatever reason
         self.skips = 0  # prompts that spent their data budget
-        self.abandoned: dict[str, str] = {}  # given up in this life: capture key -> group; Gym may still stage rows of it
+        # Capture keys given up in this life, of which Gym may still stage rows: by live group, and of groups that are gone.
+        self.abandoned: dict[str, list[str]] = {}
+        self.orphaned: dict[str, None] = {}
         self.dropped = Dropped(rt)
         self.settled = rt.signal()  # an attempt left `pending`: a drain looks again
 
@@ -96,12 +101,18 @@ class Ledger:
         name, generation = self.place[key]
         return self.groups[name].siblings[generation].current
 
-    def targets(self) -> dict[int, int]:
+    def targets(self) -> Mapping[int, int]:
         """Live groups of each target step."""
-        counts: dict[int, int] = {}
-        for group in self.groups.values():
-            counts[group.target_step] = counts.get(group.target_step, 0) + 1
-        return counts
+        return self.counts.targets
+
+    def group_of(self, ordinal: int) -> str | None:
+        """The live group of a prompt."""
+        return self.counts.names.get(ordinal)
+
+    def oldest_in_gym(self) -> str | None:
+        """The group of the lowest ordinal that may be in Gym."""
+        names = (self.place[key][0] for key in self.pending)
+        return min(names, key=lambda name: self.groups[name].ordinal, default=None)
 
     # --- groups
 
@@ -124,17 +135,21 @@ class Ledger:
         return group
 
     def install(self, groups: Iterable[Group], skipped: Iterable[int], skips: int) -> None:
-        """What a restore read and prepared; the ledger must be empty."""
+        """What a restore read and prepared; the ledger must be empty. Many groups follow by ``install_more``."""
         assert not self.groups, "a restore installs into an empty ledger"
-        for group in groups:
-            self._put(group)
+        self.install_more(groups)
         self.skipped = dict.fromkeys(skipped)
         self.skips = skips
+
+    def install_more(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            self._put(group)
 
     def move(self, name: str, event: GroupEvent) -> Group:
         before = self.groups[name]
         after = advance_group(before, event)
         self.groups[name] = after
+        self.counts.moved(before, after)
         self.rt.record(GroupMoved(group=name, before=before.status.value, after=after.status.value))
         return after
 
@@ -144,6 +159,11 @@ class Ledger:
         assert group.status is GroupStatus.APPLIED_UNCHECKPOINTED, f"{name} is {group.status.value}"
         for sibling in group.siblings:
             self._unplace(sibling.current)
+        self._left(group)
+
+    def release_all(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.release(name)
 
     def drop(self, name: str, why: str, *, passed_over: bool = True) -> Group:
         """A group leaves the ledger untrained; what Gym may hold of it is queued for retire. Raises IllegalStep."""
@@ -157,6 +177,7 @@ class Ledger:
                 self.abandon(attempt.key, why)
             self._unplace(attempt)
         del self.groups[name]
+        self._left(group)
         self.rt.record(GroupDropped(group=name, ordinal=group.ordinal, why=why))
         if passed_over:
             self.pass_over(group.ordinal, why)
@@ -224,7 +245,7 @@ class Ledger:
         group, sibling = self.must_find(key)
         before = sibling.current
         self._apply(group, sibling, Abandon())
-        self.abandoned[key] = group.group_id
+        self.abandoned.setdefault(group.group_id, []).append(key)
         self.rt.record(AttemptAbandoned(sample=group.sample(sibling.generation_index), key=key, why=why))
         if held_by_gym:
             self.dropped.drop(before, why)
@@ -273,8 +294,13 @@ class Ledger:
 
     def _put(self, group: Group) -> None:
         self.groups[group.group_id] = group
+        self.counts.came(group)
         for sibling in group.siblings:
             self._index(group.group_id, sibling)
+
+    def _left(self, group: Group) -> None:
+        self.counts.left(group)
+        self.orphaned.update(dict.fromkeys(self.abandoned.pop(group.group_id, ())))
 
     def _index(self, name: str, sibling: Sibling) -> None:
         attempt = sibling.current

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,9 +21,10 @@ from protocol.ledger.records import (
     Sibling,
 )
 from protocol.ledger.transitions import Abandon, Rollback, advance, advance_group
+from protocol.pieces import list_header, split_around_list
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(LedgerFile)
+_group = msgspec.msgpack.Decoder(Group)
 
 
 def restore_level(group: Group) -> Level:
@@ -79,6 +80,10 @@ def expected_staging(groups: Iterable[Group], episodes: Mapping[str, tuple[str, 
     return tuple(keys)
 
 
+def finalized_ids(groups: Iterable[Group]) -> tuple[str, ...]:
+    return tuple(group.group_id for group in groups if group.status is GroupStatus.FINALIZED)
+
+
 def refuse_full_step(groups: Iterable[Group], open_step: OpenStep | None) -> str | None:
     """Why a trainer checkpoint may not be taken now, or None."""
     unsafe = (
@@ -95,46 +100,136 @@ def refuse_full_step(groups: Iterable[Group], open_step: OpenStep | None) -> str
     return None
 
 
+class LedgerWriter:
+    """A payload, slice by slice: the bytes are those of one ``LedgerFile`` encoded whole.
+
+    A payload never holds an open step: a snapshot rolls it back, a trainer checkpoint refuses it.
+    """
+
+    def __init__(self, count: int, skipped: Iterable[int], skips: int) -> None:
+        empty = LedgerFile(
+            schema_version=SCHEMA_VERSION, groups=(), open_train_step=None, skipped=tuple(sorted(skipped)), skips=skips
+        )
+        self._pieces: list[bytes] = []
+        self._sha256 = hashlib.sha256()
+        head, self._tail = split_around_list(_encoder.encode(empty), "groups")
+        self._put(head + list_header(count))
+
+    def add(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            self._put(_encoder.encode(group))
+
+    def _put(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._sha256.update(piece)
+
+    def done(self) -> tuple[bytes, str]:
+        """The file and its SHA-256 (hex), after ``count`` groups."""
+        self._put(self._tail)
+        return b"".join(self._pieces), self._sha256.hexdigest()
+
+
 def encode(groups: tuple[Group, ...], skipped: Iterable[int], skips: int) -> bytes:
-    """A payload never holds an open step: a snapshot rolls it back, a trainer checkpoint refuses it."""
-    file = LedgerFile(
-        schema_version=SCHEMA_VERSION, groups=groups, open_train_step=None, skipped=tuple(sorted(skipped)), skips=skips
-    )
-    return _encoder.encode(file)
+    writer = LedgerWriter(len(groups), skipped, skips)
+    writer.add(groups)
+    return writer.done()[0]
+
+
+class LedgerDigest:
+    """Digest of a payload, the status of unsealed attempts left aside (I20). Groups come by ordinal."""
+
+    def __init__(self) -> None:
+        self._hasher = hashlib.blake2b(digest_size=16)
+
+    def add(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            siblings = tuple(
+                (sibling.row_attempts, sibling.current.rollout_id, sibling.current.receipt, sibling.current.reward)
+                for sibling in group.siblings
+            )
+            budgets = (group.group_attempt, group.infra_spent, group.data_spent)
+            self._hasher.update(_encoder.encode((group.group_id, group.status, group.rows, budgets, siblings)))
+
+    def done(self, skipped: Iterable[int], skips: int) -> str:
+        self._hasher.update(_encoder.encode((sorted(skipped), skips)))
+        return self._hasher.hexdigest()
 
 
 def digest_without_unsealed(groups: Iterable[Group], skipped: Iterable[int], skips: int) -> str:
-    """Digest of a payload, the status of unsealed attempts left aside (I20)."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for group in sorted(groups, key=lambda group: group.ordinal):
-        siblings = tuple(
-            (sibling.row_attempts, sibling.current.rollout_id, sibling.current.receipt, sibling.current.reward)
-            for sibling in group.siblings
-        )
-        budgets = (group.group_attempt, group.infra_spent, group.data_spent)
-        hasher.update(_encoder.encode((group.group_id, group.status, group.rows, budgets, siblings)))
-    hasher.update(_encoder.encode((sorted(skipped), skips)))
-    return hasher.hexdigest()
+    digest = LedgerDigest()
+    digest.add(sorted(groups, key=lambda group: group.ordinal))
+    return digest.done(skipped, skips)
+
+
+class _Outline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``LedgerFile`` with its groups not read yet."""
+
+    schema_version: int
+    groups: tuple[msgspec.Raw, ...]
+    open_train_step: OpenStep | None
+    skipped: tuple[int, ...]
+    skips: int
+
+
+_outline = msgspec.msgpack.Decoder(_Outline)
+
+
+class LedgerReader:
+    """A payload, read and checked slice by slice: ``add`` each part of ``rest``, then ``done``.
+
+    Raises RestoreRefused naming what is wrong: schema, shape, or (at the end) a record that contradicts itself.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._file = _outline.decode(data)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise _not_a_ledger(str(error)) from None
+        if self._file.schema_version != SCHEMA_VERSION:
+            raise RestoreRefused(
+                f"rollout_recovery.msgpack has schema {self._file.schema_version}: only {SCHEMA_VERSION} can be resumed"
+            )
+        self.rest = self._file.groups
+        self._groups: list[Group] = []
+        self._names: dict[str, None] = {}
+        self._ordinals: dict[int, None] = {}
+        self._wrong: list[str] = []
+
+    def add(self, part: Sequence[msgspec.Raw]) -> None:
+        for raw in part:
+            try:
+                group = _group.decode(raw)
+            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+                raise _not_a_ledger(f"{error}, in group {len(self._groups)}") from None
+            self._groups.append(group)
+            self._names[group.group_id] = None
+            self._ordinals[group.ordinal] = None
+            self._wrong.extend(_problems(group))
+
+    def done(self) -> LedgerFile:
+        file, wrong = self._file, self._wrong
+        if file.open_train_step is not None:
+            wrong.append(f"an open train step {file.open_train_step.train_step} was persisted")
+        if len(self._names) != len(self._groups):
+            wrong.append("a group id appears twice")
+        if len(self._ordinals) != len(self._groups):
+            wrong.append("a prompt has two groups")
+        if wrong:
+            raise RestoreRefused("rollout_recovery.msgpack contradicts itself: " + "; ".join(wrong[:5]))
+        return LedgerFile(
+            schema_version=file.schema_version, groups=tuple(self._groups), open_train_step=None,
+            skipped=file.skipped, skips=file.skips,
+        )  # fmt: skip
+
+
+def _not_a_ledger(error: str) -> RestoreRefused:
+    return RestoreRefused(f"rollout_recovery.msgpack is not a schema {SCHEMA_VERSION} ledger: {error}")
 
 
 def decode(data: bytes) -> LedgerFile:
-    """Raises RestoreRefused naming what is wrong: schema, shape, or a record that contradicts itself."""
-    try:
-        file = _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise RestoreRefused(f"rollout_recovery.msgpack is not a schema {SCHEMA_VERSION} ledger: {error}") from None
-    if file.schema_version != SCHEMA_VERSION:
-        raise RestoreRefused(f"rollout_recovery.msgpack has schema {file.schema_version}: only {SCHEMA_VERSION} can be resumed")
-    wrong = [problem for group in file.groups for problem in _problems(group)]
-    if file.open_train_step is not None:
-        wrong.append(f"an open train step {file.open_train_step.train_step} was persisted")
-    if len({group.group_id for group in file.groups}) != len(file.groups):
-        wrong.append("a group id appears twice")
-    if len({group.ordinal for group in file.groups}) != len(file.groups):
-        wrong.append("a prompt has two groups")
-    if wrong:
-        raise RestoreRefused("rollout_recovery.msgpack contradicts itself: " + "; ".join(wrong[:5]))
-    return file
+    reader = LedgerReader(data)
+    reader.add(reader.rest)
+    return reader.done()
 
 
 def _problems(group: Group) -> list[str]:

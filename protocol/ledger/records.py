@@ -30,7 +30,7 @@ class GroupStatus(Enum):
     APPLIED_UNCHECKPOINTED = "APPLIED_UNCHECKPOINTED"
 
 
-class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """One RL attempt of a sibling. ``restored_from``: the capture key whose saved Gym state it continues, else None."""
 
     rollout_id: str
@@ -55,7 +55,7 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         )
 
 
-class Sibling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Sibling(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     """``row_attempts``: sends of new identities in this chain, the first one included."""
 
     generation_index: int
@@ -67,7 +67,7 @@ class Sibling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return self.attempts[-1]
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Group(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
     group_id: str
     ordinal: int
     epoch: int

@@ -224,7 +224,7 @@ class OpenLife:
 
     def rest(self, boundary: Boundary | None = None) -> RunStatus:
         """Stage 2, to its end, its crash or its budget."""
-        self.world.start()
+        self._or_bury(self.world.start)
         budget = self.setting.budget_of(self.number)
         return self._or_bury(lambda: self.world.run(self._watch(boundary), self._crash, budget.steps, budget.time_s))
 
@@ -256,6 +256,9 @@ class OpenLife:
 
     def close(self, status: RunStatus, references: Mapping[str, Any] | None, crash: PlanItem | None = None) -> Life:
         """Judge the life's end (a crashed life has none: its open obligations fell with it), then bury it."""
+        return self._or_bury(lambda: self._close(status, references, crash))
+
+    def _close(self, status: RunStatus, references: Mapping[str, Any] | None, crash: PlanItem | None) -> Life:
         world, disk = self.world, self.world.disk
         crashed = status.outcome == "crashed"
         outcome = crash.outcome if crash is not None and crashed else "all"

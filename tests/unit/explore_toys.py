@@ -146,6 +146,12 @@ async def count_in_hash_order(rt: Runtime) -> None:
     await count(rt)
 
 
+async def spin(rt: Runtime) -> None:
+    """Never lets any virtual time go by."""
+    while True:
+        await rt.sleep(0.0)
+
+
 class EveryStepIsCommitted(Judge):
     """A life commits what the restored step left to do, and ends."""
 

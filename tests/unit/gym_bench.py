@@ -21,6 +21,7 @@ from tests.unit.toy import toy_world
 E = TypeVar("E", bound=Event)
 JOB = Job(generation_workers=1, max_turns=4)
 FOLDER = "bootstrap/rollout_snapshots/tmp_snapshot_000001"
+TOKEN = "token of this run"
 ALL_SAVABLE: dict[str, Any] = {"unsavable": 0}
 NONE_SAVABLE: dict[str, Any] = {"unsavable": 1, "tool_min_s": 2.0, "tool_max_s": 2.0}
 
@@ -46,31 +47,31 @@ def rows(*given: Row, ordinal: int = 5) -> RunRows:
 
 
 def prepare(checkpoint: str = "k1", timeout_s: float = 5.0) -> Prepare:
-    return Prepare(checkpoint, timeout_s, 1.0)
+    return Prepare(checkpoint, timeout_s, 1.0, token=TOKEN)
 
 
 def renew(checkpoint: str = "k1", timeout_s: float = 5.0) -> Renew:
-    return Renew(checkpoint, timeout_s, 1.0)
+    return Renew(checkpoint, timeout_s, 1.0, token=TOKEN)
 
 
 def commit(*scope: str, checkpoint: str = "k1", folder: str = FOLDER) -> Commit:
-    return Commit(checkpoint, 5.0, 1.0, folder, scope)
+    return Commit(checkpoint, 5.0, 1.0, folder, scope, token=TOKEN)
 
 
 def resume(checkpoint: str = "k1") -> Resume:
-    return Resume(checkpoint, 5.0, 1.0)
+    return Resume(checkpoint, 5.0, 1.0, token=TOKEN)
 
 
 def restore(*episodes: str, participants: tuple[str, ...] = PARTICIPANTS, folder: str = FOLDER) -> Restore:
-    return Restore("k1", 5.0, 1.0, folder, episodes, participants)
+    return Restore("k1", 5.0, 1.0, folder, episodes, participants, token=TOKEN)
 
 
 def retire(*keys: str) -> Retire:
-    return Retire("", 5.0, 1.0, keys)
+    return Retire("", 5.0, 1.0, keys, token=TOKEN)
 
 
 def forget(*rollouts: str) -> Forget:
-    return Forget("", 5.0, 1.0, rollouts)
+    return Forget("", 5.0, 1.0, rollouts, token=TOKEN)
 
 
 async def collect(stream: Any) -> list[Any]:
@@ -118,7 +119,7 @@ class Bench:
 
     def run(self, script: Script) -> World:
         async def gym_main(rt: Any) -> None:
-            self.gym = GymInstance(rt, self.job, FakeWorkplace(rt, self.profile), self.participants)
+            self.gym = GymInstance(rt, self.job, FakeWorkplace(rt, self.profile), self.participants, TOKEN)
             await self.gym.main()
 
         async def controller_main(rt: Any) -> None:

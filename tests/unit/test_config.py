@@ -9,6 +9,7 @@ import pytest
 
 from protocol.config import (
     LEVELS,
+    TIME_MIN_S,
     Checkpointing,
     Job,
     Level,
@@ -166,6 +167,24 @@ def test_every_unknown_key_and_wrong_type_is_named_at_once() -> None:
     ):
         assert part in text
     assert "interval_s" not in text
+
+
+@pytest.mark.parametrize("value", [1e-300, 0.000999, 0.0, -1.0, float("nan"), float("inf")])
+def test_an_interval_or_a_time_out_that_ends_no_sooner_than_it_begins_is_refused_by_its_key(value: float) -> None:
+    job = changed(
+        rollout_checkpointing=RolloutCheckpointing(interval_s=value),
+        rollout_recovery=RolloutRecovery(gym_prepare_timeout_s=value, drain_timeout_s=value),
+        token_capture=TokenCapture(control_timeout_s=value),
+        watchdog=Watchdog(interval_s=value, stall_timeout_s=value),
+    )
+    wrong = check(job)
+    for key in ("rollout_checkpointing.interval_s", "rollout_recovery.gym_prepare_timeout_s", "rollout_recovery.drain_timeout_s",
+                "token_capture.control_timeout_s", "watchdog.interval_s", "watchdog.stall_timeout_s"):  # fmt: skip
+        assert f"{key} is {value}: it must be at least 0.001 s" in wrong
+
+
+def test_the_shortest_interval_is_accepted() -> None:
+    assert check(changed(rollout_checkpointing=RolloutCheckpointing(interval_s=TIME_MIN_S))) == []
 
 
 @pytest.mark.parametrize("key", ["turn_granularity", "sibling_granularity"])

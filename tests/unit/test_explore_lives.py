@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import explore_toys as toys
+from dataclasses import replace
 
+import explore_toys as toys
+import pytest
+
+from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from protocol.history import ProcessStarted, Restored, StepCommitted
 from protocol.judging import Verdict
 from sim.explore.lives import Budget, Life, OpenLife, Setting, end_of_clean_up, history_hash, run_life, run_plan
@@ -131,3 +135,26 @@ def test_a_plan_and_a_sweep_give_a_restored_life_the_same_budget() -> None:
     assert [life.status.outcome for life in alone] == ["crashed", "steps"]
     assert alone[1].digest == known[1].digest
     assert alone[1].steps < Budget().steps
+
+
+def test_a_life_that_never_advances_virtual_time_ends_by_its_step_budget() -> None:
+    stuck = replace(setting(toys.spin), judges=(EveryRunProgressesOrEndsTyped,), budget=Budget.of(toys.scenario().job))
+    life = run_life(stuck, 1, {}, {}, None)
+    assert (life.status.outcome, life.now) == ("steps", 0.0)
+    (violation,) = life.panel.violations
+    assert violation.invariant == "I67"
+    assert violation.found.startswith("the step budget ran out; error: none; waiting: controller/main at spin: ")
+
+
+def test_an_interrupt_while_processes_start_leaves_no_coroutine_behind() -> None:
+    life = OpenLife(setting(), 1, {}, {})
+    assert life.clean() is None
+
+    def interrupted() -> None:
+        life.world.kernel.spawn(toys.count(None), "main", "controller")  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    life.world.start = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        life.rest()
+    assert life.world.kernel.fenced and not life.world.kernel.tasks

@@ -30,6 +30,7 @@ from tests.unit.gym_bench import (
     ALL_SAVABLE,
     FOLDER,
     NONE_SAVABLE,
+    TOKEN,
     Bench,
     collect,
     commit,
@@ -326,10 +327,10 @@ def test_discover_lists_the_participants_in_prepare_order_and_needs_a_policy_mod
     found: list[Any] = []
 
     async def script(rt: Any, world: World) -> None:
-        found.append(await rt.call("gym-0", Discover("", 5.0, 1.0)))
+        found.append(await rt.call("gym-0", Discover("", 5.0, 1.0, token=TOKEN)))
 
     async def without(rt: Any, world: World) -> None:
-        found.append(await refused(rt.call("gym-0", Discover("", 5.0, 1.0))))
+        found.append(await refused(rt.call("gym-0", Discover("", 5.0, 1.0, token=TOKEN))))
 
     Bench(participants=("resources", "agent", "policy-model", "environment", "resources-mail")).run(script)
     assert (found[0].instance, found[0].participants) == ("gym-0", (*PARTICIPANTS, "resources-mail"))

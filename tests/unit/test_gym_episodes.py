@@ -74,7 +74,8 @@ def test_a_row_that_arrives_while_admission_is_closed_is_refused_and_changes_not
         got.extend(await collect(first))
 
     world = Bench().run(script)
-    assert got[0] == RowRefused(key(1), "checkpoint_parked")
+    assert got[0] == RowRefused(key(1), "checkpoint_parked", got[0].run_s)
+    assert 0 < got[0].run_s < 0.1 < got[1].run_s  # how long each was in Gym
     assert isinstance(got[1], RowCompleted)
     assert events(world, EpisodeRefused) == [EpisodeRefused(key(1), "checkpoint_parked")]
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from ledger_samples import GROUP, attempt, continuation, empty_ledger, group, receipt, reserved_in, sealed_group, sibling
 from small_world import play
-from whole_job import JOB, Lived, changed, every, live
+from whole_job import Lived, changed, every, live
 
 from protocol.checkpoint.coordinator import missing_parts
 from protocol.checkpoint.manifest import GymManifest, InstanceState
@@ -230,7 +230,10 @@ def test_a_run_without_token_capture_is_refused_at_every_level(level: str) -> No
     assert [line.split(" ")[0] for line in wrong] == ["token_capture.enabled"]
 
 
-def test_a_rollout_deadline_that_nothing_keeps_is_refused() -> None:
-    job: Job = changed(rollout_failure=RolloutFailure(nemo_gym=NemoGymFailure(rollout_timeout_s=900.0)))
-    assert [line.split(" ")[0] for line in check(job)] == ["rollout_failure.nemo_gym.rollout_timeout_s"]
-    assert check(JOB) == []
+@pytest.mark.parametrize(
+    "limit_s, accepted", [(None, True), (1.0, True), (59.0, True), (60.0, False), (900.0, False), (0.0, False)]
+)
+def test_a_rollout_deadline_must_be_shorter_than_the_watchdogs_patience(limit_s: float | None, accepted: bool) -> None:
+    job: Job = changed(rollout_failure=RolloutFailure(nemo_gym=NemoGymFailure(rollout_timeout_s=limit_s)))
+    refused = [] if accepted else ["rollout_failure.nemo_gym.rollout_timeout_s"]
+    assert [line.split(" ")[0] for line in check(job)] == refused

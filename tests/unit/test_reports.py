@@ -139,3 +139,11 @@ def test_milestones_leave_the_rest_of_a_life_out() -> None:
     records = [Record(0, 0.0, "job", 1, "", LifeStarted(1)), Record(1, 0.0, "gym-0", 1, "", EpisodeParked("k", 1))]
     assert [line.split()[3] for line in milestones(records)] == ["LifeStarted"]
     assert set(KINDS) >= MILESTONES
+
+
+def test_a_row_of_the_page_says_what_its_numbers_are_where_it_has_no_room_for_a_head() -> None:
+    shown = page()
+    row = re.search(r"<tr><td>I2</td>.*?</tr>", shown, re.DOTALL)
+    assert row is not None and re.findall(r'data-count="(\d+)" data-name="([a-z ]+)"', row[0]) == [
+        ("10", "held"), ("2", "broken"), ("0", "not reached")]  # fmt: skip
+    assert "@media (max-width: 46rem)" in shown and len(shown) < 100_000

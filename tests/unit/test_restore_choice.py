@@ -13,11 +13,13 @@ from ledger_samples import group, sealed_group
 from small_world import play
 
 from protocol.checkpoint.payload import METADATA_SCHEMA, Dataloader, DataPlaneMetadata
+from protocol.checkpoint.reconcile import Payload
 from protocol.checkpoint.restore import FRESH, Choice, Found, check_metadata, check_prompts, clean_up, decide_choice, look
 from protocol.config import Job
 from protocol.data_plane.replay import manifest_digest, slot_of
 from protocol.errors import RestoreRefused
-from protocol.history import CleanupDone, FileDone, FileIssued, FileRead
+from protocol.history import CleanupDone, FileDone, FileIssued, FileRead, key_set
+from protocol.ledger.persistence import finalized_ids
 from protocol.ledger.records import GroupStatus, LedgerFile
 from protocol.messages import CANONICAL, PromptTask
 
@@ -186,14 +188,14 @@ def ledger_file(*groups: Any) -> LedgerFile:
      ({"ordinal": 4}, "prompt 4 is task 't4' now, the ledger says 't3'")],
 )  # fmt: skip
 def test_a_prompt_that_is_not_where_it_was_is_refused(change: dict[str, Any], message: str) -> None:
-    check_prompts(ledger_file(group()), CONTROLLER)
+    check_prompts((group(),), CONTROLLER)
     with pytest.raises(RestoreRefused, match=message):
-        check_prompts(ledger_file(group(**change)), CONTROLLER)
+        check_prompts((group(**change),), CONTROLLER)
 
 
 def test_another_number_of_siblings_is_refused() -> None:
     with pytest.raises(RestoreRefused, match="e0p3i1 has 3 siblings"):
-        check_prompts(ledger_file(sealed_group(GroupStatus.READY_TO_FINALIZE, siblings=3)), CONTROLLER)
+        check_prompts((sealed_group(GroupStatus.READY_TO_FINALIZE, siblings=3),), CONTROLLER)
 
 
 FINALIZED = sealed_group(GroupStatus.FINALIZED)
@@ -208,7 +210,11 @@ METADATA = DataPlaneMetadata(
 
 def checked(metadata: DataPlaneMetadata, ledger: LedgerFile, slots: tuple[Any, ...] = (SLOT,)) -> None:
     loader = Dataloader(schema_version=1, consumed=8, epoch=1, dispatch_index=2)
-    check_metadata(metadata, CONTROLLER, chosen(2), RECOVERY, ledger, slots, loader)
+    payload = Payload(
+        ledger=ledger, recovery_sha256=hashlib.sha256(RECOVERY).hexdigest(), slots=slots, replay_digest=manifest_digest(slots),
+        replay=key_set(slot.group_id for slot in slots), finalized=key_set(finalized_ids(ledger.groups)),
+    )  # fmt: skip
+    check_metadata(metadata, CONTROLLER, chosen(2), payload, loader)
 
 
 def agreeing() -> DataPlaneMetadata:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from ledger_samples import group
 
@@ -16,8 +18,9 @@ from protocol.controller.samplers import (
     decide_select,
     decide_shortfall,
     decide_stale,
+    shelf_of,
 )
-from protocol.data_plane.replay import Slot
+from protocol.data_plane.replay import ReplayIndex, Slot
 from protocol.errors import RestoreRefused
 from protocol.ledger.records import NO_TARGET
 
@@ -29,6 +32,22 @@ FIFO = Sampler(name="weight_fifo", max_staleness_versions=1)
 
 def slot(ordinal: int, *, target: int = NO_TARGET, start: int = 0) -> Slot:
     return Slot(f"e0p{ordinal}i1", ordinal, target, start, start, ())
+
+
+def index(slots: Sequence[Slot]) -> ReplayIndex:
+    made = ReplayIndex()
+    made.commit_all(slots)
+    return made
+
+
+def select(
+    sampler: Sampler, version: int, ready: Sequence[Slot], unready: Sequence[int], need: int, at_least: int, at_once: int = 99
+) -> tuple[str, ...]:
+    return decide_select(sampler, version, shelf_of(sampler, index(ready)), unready, need, at_least, at_once)
+
+
+def evict(sampler: Sampler, version: int, ready: Sequence[Slot], at_once: int = 99) -> tuple[str, ...]:
+    return decide_evict(sampler, version, shelf_of(sampler, index(ready)), at_once)
 
 
 def names(*ordinals: int) -> tuple[str, ...]:
@@ -108,40 +127,48 @@ def test_a_batch_may_straddle_an_epoch_and_loses_no_prompt(cursor: int, to: int,
 
 def test_in_order_takes_only_its_own_target_oldest_prompt_first() -> None:
     ready = (slot(4, target=1), slot(5, target=1), slot(8, target=2))
-    assert decide_select(IN_ORDER, 1, ready, (), 2, 2) == names(4, 5)
-    assert decide_select(IN_ORDER, 2, ready, (), 2, 1) == names(8)
-    assert decide_select(IN_ORDER, 0, ready, (), 2, 1) == ()
+    assert select(IN_ORDER, 1, ready, (), 2, 2) == names(4, 5)
+    assert select(IN_ORDER, 2, ready, (), 2, 1) == names(8)
+    assert select(IN_ORDER, 0, ready, (), 2, 1) == ()
 
 
 def test_windowed_takes_the_oldest_weights_first_and_nothing_outside_its_window() -> None:
     ready = (slot(1, start=5), slot(2, start=4), slot(3, start=3), slot(4, start=4), slot(5, start=6))
-    assert decide_select(WINDOWED, 5, ready, (), 4, 1) == names(2, 4, 1)
-    assert decide_select(WINDOWED, 5, ready, (), 2, 1) == names(2, 4)
+    assert select(WINDOWED, 5, ready, (), 4, 1) == names(2, 4, 1)
+    assert select(WINDOWED, 5, ready, (), 2, 1) == names(2, 4)
 
 
 def test_weight_fifo_takes_none_that_is_younger_than_one_still_generating() -> None:
     ready = (slot(1, start=5), slot(2, start=5))
-    assert decide_select(FIFO, 5, ready, (4,), 2, 1) == ()
-    assert decide_select(FIFO, 5, ready, (5,), 2, 1) == names(1, 2)
-    assert decide_select(FIFO, 5, ready, (3,), 2, 1) == names(1, 2)  # outside the window: nobody waits for it
-    assert decide_select(FIFO, 5, (*ready, slot(3, start=4)), (4,), 3, 1) == names(3)
-    assert decide_select(FIFO, 5, (*ready, slot(3, start=4)), (5,), 3, 1) == names(3, 1, 2)
-    assert decide_select(FIFO, 5, (slot(1, start=3), slot(2, start=6)), (), 2, 1) == ()
-    assert decide_select(FIFO, 5, (), (), 2, 1) == ()
+    assert select(FIFO, 5, ready, (4,), 2, 1) == ()
+    assert select(FIFO, 5, ready, (5,), 2, 1) == names(1, 2)
+    assert select(FIFO, 5, ready, (3,), 2, 1) == names(1, 2)  # outside the window: nobody waits for it
+    assert select(FIFO, 5, (*ready, slot(3, start=4)), (4,), 3, 1) == names(3)
+    assert select(FIFO, 5, (*ready, slot(3, start=4)), (5,), 3, 1) == names(3, 1, 2)
+    assert select(FIFO, 5, (slot(1, start=3), slot(2, start=6)), (), 2, 1) == ()
+    assert select(FIFO, 5, (), (), 2, 1) == ()
 
 
 @pytest.mark.parametrize(("need", "at_least", "taken"), [(4, 3, ()), (4, 2, (0, 1)), (1, 3, (0,)), (2, 2, (0, 1))])
 def test_a_step_takes_nothing_before_enough_are_there(need: int, at_least: int, taken: tuple[int, ...]) -> None:
     ready = (slot(0, target=0), slot(1, target=0))
-    assert decide_select(IN_ORDER, 0, ready, (), need, at_least) == names(*taken)
+    assert select(IN_ORDER, 0, ready, (), need, at_least) == names(*taken)
+
+
+def test_what_is_taken_or_evicted_at_once_is_the_oldest_of_it() -> None:
+    ready = (slot(1, start=5), slot(2, start=4), slot(3, start=2), slot(4, start=4), slot(5, start=1))
+    assert select(WINDOWED, 5, ready, (), 3, 3, at_once=2) == names(2, 4)
+    assert select(WINDOWED, 5, ready, (), 4, 4, at_once=2) == ()
+    assert evict(WINDOWED, 5, ready, at_once=1) == names(5)
+    assert evict(WINDOWED, 5, ready) == names(3, 5)
 
 
 def test_what_is_too_old_is_evicted_and_nothing_else() -> None:
     stamped = (slot(0, target=0), slot(4, target=1), slot(8, target=2))
-    assert decide_evict(IN_ORDER, 1, stamped) == names(0)
+    assert evict(IN_ORDER, 1, stamped) == names(0)
     weighed = (slot(0, start=3), slot(1, start=4), slot(2, start=5))
     for sampler in (WINDOWED, FIFO):
-        assert decide_evict(sampler, 5, weighed) == names(0)
+        assert evict(sampler, 5, weighed) == names(0)
 
 
 @pytest.mark.parametrize(

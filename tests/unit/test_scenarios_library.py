@@ -13,8 +13,8 @@ from sim.explore.result import SweepResult
 from sim.explore.sweep import sweep
 
 LARGE = (
-    "workplace", "sibling", "fixed-order", "refused-and-broken", "trainer-only", "eager-snapshots", "failed-resume", "gym-outage", "no-restore",
-    "slow-tools", "sparse-checkpoints", "streamed-step",
+    "workplace", "sibling", "fixed-order", "refused-and-broken", "trainer-only", "eager-snapshots", "failed-resume",
+    "gym-outage", "no-restore", "slow-tools", "sparse-checkpoints", "streamed-step",
 )  # fmt: skip
 POINTS = {name: 60 if name in LARGE else 300 for name in library()}  # a whole sweep of the large ones is `make sweep`
 

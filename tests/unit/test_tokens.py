@@ -95,6 +95,10 @@ def test_a_malformed_plan_is_told_what_is_wrong(plan: str, expected: str) -> Non
         (resealed("rp1.a.0123.7.turn.89abcdef.controller-Restored-1-0"), "its scenario digest is '0123'"),
         (resealed("rp1.a.0123abcd.-7.turn.89abcdef.controller-Restored-1-0"), "its seed is '-7'"),
         (resealed("rp1.a.0123abcd.7.turns.89abcdef.controller-Restored-1-0"), "its level is 'turns'"),
+        *(
+            (resealed(f"rp1.a.0123abcd.0+{schedule}.turn.89abcdef.controller-Restored-1-0"), "it must be fifo or a number from 1")
+            for schedule in ("zz", "1+2", "0", "01", "", "9" * 13)
+        ),
         ("rp1.a b", "' ' is no legal character"),
         ("no-such-file", "is neither a crash token"),
         ("rp1." + "a" * LENGTH_MAX, "at most 200 characters"),
@@ -102,6 +106,16 @@ def test_a_malformed_plan_is_told_what_is_wrong(plan: str, expected: str) -> Non
 )
 def test_a_malformed_token_is_told_what_is_wrong(text: str, expected: str) -> None:
     assert expected in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["controller-Restored-{}-0", "{}-Restored-1-0", "controller-{}-1-0", "controller-Restored-1-{}", "{}"]
+)
+def test_what_is_wrong_and_long_is_not_said_again_whole(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_plan(text.format("7" * 5_000))
+    assert len(str(error.value)) < 400
+    assert len(refusal(text.format("x" * 5_000))) < 400
 
 
 def test_a_plan_too_long_for_a_token_is_read_from_a_file(tmp_path: object) -> None:

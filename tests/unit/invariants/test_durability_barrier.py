@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from run_files import ENDED, bootstrap, by_controller, cut, judge, snapshot
+from run_files import ENDED, bootstrap, by_controller, checkpoint, cut, judge, snapshot
 from test_durability_saved_rows import PUBLISHED, restored
 
 from invariants.durability.every_change_moves_the_mutation_version import EveryChangeMovesTheMutationVersion
@@ -167,3 +169,9 @@ def test_an_idle_poll_that_moves_the_version_breaks_I20():
         in judge(EveryChangeMovesTheMutationVersion, *by_controller(*idle), status=ENDED)[0].found
     )
     assert judge(EveryChangeMovesTheMutationVersion, *by_controller(*busy), status=ENDED) == []
+
+
+def test_a_trainer_checkpoint_says_the_step_of_its_name():
+    for version, findings in ((2, 0), (3, 1)):
+        files = checkpoint(2) | {"step_2/training_info.json": json.dumps({"step": 2, "trainer_version": version}).encode()}
+        assert len(judge(NoCutInsideAnOptimizerCommit, start=files, finish={})) == findings

@@ -20,6 +20,7 @@ from protocol.history import (
     FileRead,
     GymPhaseEnded,
     RestoreChosen,
+    RunEnded,
     SnapshotBroke,
     SnapshotDropped,
     SnapshotPublished,
@@ -280,6 +281,15 @@ def test_taking_the_only_restore_point_away_breaks_I23(line):
 def test_the_older_one_may_go():
     assert stays(f"remove {FINAL}", start={**START, **snapshot(2), **snapshot(3)}) == []
     assert stays("remove bootstrap", start={**START, **checkpoint(1)}) == []
+
+
+def test_a_run_that_has_ended_leaves_its_last_step():
+    ended = ("controller", RunEnded(3))
+    assert judge(TheNewestRestorePointStays, ended, start=checkpoint(3), status=ENDED) == []
+    found = judge(TheNewestRestorePointStays, ended, start=checkpoint(2), status=ENDED)[0].found
+    assert found == "the run ended after step 3 and step_2 is the newest that it left"
+    unsaved = terms(checkpointing={"enabled": False})
+    assert judge(TheNewestRestorePointStays, ended, start=bootstrap(), status=ENDED, given=unsaved) == []
 
 
 def test_one_less_than_is_kept_breaks_I23():

@@ -128,6 +128,14 @@ def test_a_durable_anchor_is_one():
     assert paced(*durable, (0.8, CommitFlagSet(2)), (0.9, SnapshotSkipped("commit-in-progress"))) == []
 
 
+def test_the_anchor_that_a_life_starts_from_is_durable():
+    restored = Restored("step_1", 1, 1, 1, 0, 0, 0, 0, 0, 0, NONE, NONE, NONE, NONE, "L")
+    skipped = SnapshotSkipped("no-durable-anchor")
+    assert len(paced((0, restored), (0.5, skipped))) == 1
+    assert len(paced((0, RESTORED), (0.5, skipped))) == 1
+    assert paced((0, restored), (0.1, StepCommitted(2, 2, (0,), 1, "w")), (0.5, skipped)) == []
+
+
 def test_three_losses_in_a_row_are_warned_of():
     lost = [event for n in range(1, 4) for event in ((n * 0.1, started(n)), (n * 0.1, SnapshotDropped(n, "lost")))]
     assert paced((0, RESTORED), *lost, (0.4, SnapshotStarved(3)), (0.5, started(4))) == []

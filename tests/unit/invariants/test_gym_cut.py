@@ -17,12 +17,15 @@ from protocol.history import (
     AttemptSealed,
     ControlDone,
     DrainEnded,
+    EpisodeAdmitted,
     EpisodeCannotSave,
+    EpisodeEnded,
     EpisodeExported,
     EpisodeInstalled,
     EpisodeRefused,
     GymPhaseStarted,
     ManifestBuilt,
+    ProcessStarted,
     ReplySent,
     RetireQueued,
     ScopeBuilt,
@@ -238,3 +241,27 @@ def test_records_of_another_checkpoint_break_I26():
     assert on_disk(files(gym_checkpoint(gym_0=[A], gym_1=[]), folders)) == [
         "gym-1/agent wrote checkpoint '1.0', the snapshot is '1.1'."
     ]
+
+
+# --- the drain
+
+
+def test_a_drain_that_gives_up_on_an_episode_that_is_in_gym_breaks_I27():
+    inside = ("gym-0", EpisodeAdmitted(A, 0, 0, False, 0))
+    gave_up = DrainEnded("1.1", 1, 1)
+    assert judged(OneOwner, *sent(A), inside, *scope(A), gave_up) == [
+        f"{A} has no owner: the drain waited for it while it was in gym-0."
+    ]
+    assert judged(OneOwner, *sent(A), inside, ("gym-0", EpisodeEnded(A, "replied")), *scope(A), gave_up) == []
+    assert judged(OneOwner, *sent(A), inside, *scope(A), *exported(A), gave_up) == []
+    assert judged(OneOwner, *sent(A), inside, ("gym-0", ProcessStarted()), *scope(A), gave_up) == []
+    assert judged(OneOwner, *sent(A), *scope(A), gave_up) == []
+
+
+def test_the_drain_ends_with_the_last_reply():
+    def late(by_s):
+        done = ("controller", sealed(A), 1.0), ("controller", DrainEnded("1.1", 1, 0), 1.0 + by_s)
+        return judged(OneOwner, *sent(A), *scope(A), *done)
+
+    assert late(0.01) == []
+    assert late(2.0) == ["The drain ended 2.000 s after the last reply was in."]

@@ -14,6 +14,7 @@ from protocol.history import (
     AdmissionOpened,
     ControlIssued,
     EpisodeAdmitted,
+    EpisodeCannotSave,
     EpisodeEnded,
     EpisodeExported,
     EpisodeInstalled,
@@ -85,6 +86,19 @@ def turn(number):
 
 def exported(number):
     return ("gym-0", EpisodeExported(KEY, "agent", "session", number))
+
+
+def agent(before, after):
+    return ("gym-0", PhaseMoved("agent", before, after, "1.1"))
+
+
+def test_a_turn_that_ends_after_the_agent_was_ready_is_of_an_episode_that_cannot_be_saved():
+    late = (admitted(KEY), *PREPARING, agent("idle", "preparing"), agent("preparing", "prepared"), turn(0))
+    committed = agent("prepared", "committed")
+    assert len(found(APreparedInstanceStandsStill, *late, committed)) == 1
+    cannot_save = ("gym-0", EpisodeCannotSave(KEY, "resources"))
+    assert found(APreparedInstanceStandsStill, *late, cannot_save, committed) == []
+    assert found(APreparedInstanceStandsStill, *late, *IDLE, agent("prepared", "idle")) == []
 
 
 def test_an_episode_that_ends_its_turn_and_parks_is_held():

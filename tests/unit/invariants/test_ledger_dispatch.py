@@ -68,6 +68,15 @@ def test_the_data_plane_barrier_is_not_the_gate():
     assert judged(DispatchedIsSubmitted, dispatched(), ExclusiveEntered("data-plane")) == []
 
 
+def test_a_row_comes_to_an_instance_only_if_it_was_submitted_to_it():
+    arrivals = EpisodeAdmitted(A, 0, 0, False, 0), EpisodeRefused(A, "checkpoint_parked")
+    for arrival in arrivals:
+        assert judged(DispatchedIsSubmitted, submitted(A), dispatched(), ("gym-0", arrival)) == []
+        assert judged(DispatchedIsSubmitted, ("gym-0", arrival)) == [f"{A} came to gym-0: nobody submitted it."]
+        found = judged(DispatchedIsSubmitted, submitted(A), dispatched(), ("gym-1", arrival))
+        assert found == [f"{A} came to gym-1: it was submitted to gym-0."]
+
+
 PARKED = ("gym-0", EpisodeRefused(A, "checkpoint_parked"))
 HEARD = RefusalArrived(A, "checkpoint_parked")
 REFUSED = AttemptRefused(S, A, 1, 0, 0)

@@ -6,6 +6,7 @@ from ledger_files import judged
 
 from invariants.ledger.marks_are_forgotten import MarksAreForgotten
 from protocol.history import (
+    AttemptAbandoned,
     AttemptSealed,
     ControlDone,
     ForgetAccepted,
@@ -46,6 +47,14 @@ def test_a_sealed_continuation_leaves_no_mark():
     assert judged(MarksAreForgotten, *MARKED, sealed, STARTED, *CLEARED, CUT) == []
     found = judged(MarksAreForgotten, *MARKED, sealed, STARTED, CUT)
     assert found == [f"gym-0: agent still holds a mark of {R}."]
+
+
+def test_a_continuation_that_was_given_up_leaves_no_mark():
+    given_up = AttemptAbandoned("e0p0i1_g0", f"{R}-a1", "row-failed")
+    retired = RetireAccepted(f"{R}-a1")
+    assert judged(MarksAreForgotten, *MARKED, given_up, STARTED, retired, *CLEARED, CUT) == []
+    assert judged(MarksAreForgotten, *MARKED, STARTED, given_up, CUT) == []
+    assert judged(MarksAreForgotten, *MARKED, given_up, STARTED, CUT) == [f"gym-0: agent still holds a mark of {R}."]
 
 
 def test_a_refused_forget_must_stay_queued():

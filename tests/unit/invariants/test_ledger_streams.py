@@ -21,6 +21,7 @@ from protocol.history import (
     GroupReserved,
     MutationLeft,
     RefusalArrived,
+    RolloutTimedOut,
     RowsSubmitted,
     RunEnded,
     StagingCleared,
@@ -81,6 +82,12 @@ def test_a_stream_that_was_cancelled_counts_when_its_group_goes_on():
 def test_a_data_failure_ends_the_streams_of_its_prompt():
     steps = [sent(A, B), failed("data"), ended("cancelled", 1), BudgetSpent(G, "", "data", 1, 2), sent(B)]
     assert judged(RowsShareNoFate, *steps) == []
+
+
+def test_an_expired_deadline_ends_the_streams_of_its_group_attempt_only():
+    steps = [sent(A, B), RolloutTimedOut(G, 2.0, 0.0), ended("cancelled", 2), BudgetSpent(G, "", "infra", 1, 5), sent(A, B)]
+    assert judged(RowsShareNoFate, *steps) == []
+    assert len(judged(RowsShareNoFate, *steps, ended("cancelled", 2), sent(A, B))) == 1
 
 
 def test_an_item_taken_after_a_data_failure_breaks_I35():

@@ -5,7 +5,16 @@ from __future__ import annotations
 from run_files import by_controller, cut, judge, terms
 
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
-from protocol.history import ControlIssued, ExclusiveEntered, ExclusiveLeft, FileIssued, GymPhaseStarted, SnapshotPublished
+from protocol.history import (
+    ControlIssued,
+    DeadlineHeld,
+    DeadlineReleased,
+    ExclusiveEntered,
+    ExclusiveLeft,
+    FileIssued,
+    GymPhaseStarted,
+    SnapshotPublished,
+)
 
 TURN = terms(target_level="turn", rollout_checkpointing={"interval_s": 1.0})
 TMP = "bootstrap/rollout_snapshots/tmp_snapshot_000001"
@@ -34,6 +43,14 @@ def test_a_sidecar_before_an_instance_was_asked_to_resume_breaks_I63():
 
 def test_a_sidecar_behind_a_closed_gate_breaks_I63():
     assert "while the dispatch gate was closed" in judged(*asked("resume", "gym-0", "gym-1"), SIDECAR)[0].found
+
+
+def test_a_sidecar_while_the_deadlines_are_held_breaks_I63():
+    resumed = [*asked("resume", "gym-0", "gym-1"), OPENED]
+    held = [DeadlineHeld("checkpoint"), *resumed, SIDECAR]
+    assert "while the checkpoint held the request deadlines" in judged(*held)[0].found
+    assert judged(DeadlineHeld("weight-sync"), *resumed, SIDECAR) == []
+    assert judged(DeadlineHeld("checkpoint"), DeadlineReleased("checkpoint", ()), *resumed, SIDECAR) == []
 
 
 def test_what_the_commit_and_the_data_plane_write_is_no_sidecar():

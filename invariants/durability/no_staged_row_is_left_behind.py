@@ -1,0 +1,98 @@
+"""I49: no row of the staging partition outlives what may still need it. Told by workers' events and by the files of a save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from invariants.durability.payload import STAGING, Payload, payloads
+from protocol.history import (
+    CutTaken,
+    FinalizeDone,
+    GroupDropped,
+    GroupsClaimed,
+    OptimizerIssued,
+    Record,
+    RowStagedDone,
+    RowStagedIssued,
+    StagingCleared,
+    StepCommitted,
+)
+from protocol.identity import group_of_sample, sample_of_key
+from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
+
+EARLIER = -1  # staged by an earlier life: before everything that this one does
+
+
+class NoStagedRowIsLeftBehind(Judge):
+    """A staged row leaves staging when its group is published or dropped, and the step after it at the latest.
+
+    A group that is published or dropped clears every row staged until then. Gym may run an attempt that was given up a little
+    longer and stage more: such rows go with the next step that commits after its group has left the ledger.
+    """
+
+    invariant = "I49"
+    needs = (CutTaken, RowStagedDone)
+    sees = (RowStagedIssued, FinalizeDone, StagingCleared, GroupDropped, GroupsClaimed, OptimizerIssued, StepCommitted)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.staged: dict[str, int | None] = {}  # key -> when its put was answered; None: sent, and it may land at any time
+        self.cleared: dict[str, int] = {}  # group -> when its rows were to be gone
+        self.left: dict[str, int] = {}  # group -> the commit with or after which it is in no ledger
+        self.dropped: list[str] = []  # since the last commit
+        self.claimed: list[str] = []
+        self.optimizer = EARLIER
+        self.commits: list[tuple[int, int]] = []  # the optimizer was asked, the step was committed
+        self.cuts: dict[tuple[int, int], int] = {}  # (step, sequence; 0: the trainer checkpoint) -> when
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        event, now = record.event, record.sequence
+        match event:
+            case RowStagedIssued(call=call):
+                self.staged[call] = None
+            case RowStagedDone(call=call):
+                self.staged[call] = now
+            case FinalizeDone(group=group) | StagingCleared(group=group):
+                self.cleared[group] = now
+            case GroupDropped(group=group):
+                self.dropped.append(group)
+            case GroupsClaimed(groups=groups):
+                self.claimed.extend(groups)
+            case OptimizerIssued():
+                self.optimizer = now
+            case StepCommitted():
+                self.commits.append((self.optimizer, now))
+                self.left.update(dict.fromkeys((*self.dropped, *self.claimed), now))
+                self.dropped, self.claimed = [], []
+            case CutTaken():
+                self.cuts[event.step, event.sequence if event.role == "snapshot" else 0] = now
+        return ()
+
+    def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterator[Violation]:
+        for payload in payloads(durable):
+            cut = self.cuts.get((payload.step, payload.sequence))
+            if cut is None:
+                continue  # another life's
+            keys = durable.remembered((self.invariant, payload.key()), partial(_staged_keys, payload))
+            left = [key for key in keys if self._is_left_behind(key, cut)]
+            if left:
+                yield self.broken(f"{payload.source} holds {len(left)} staged rows that nothing needs, such as {left[0]}")
+
+    def _is_left_behind(self, key: str, cut: int) -> bool:
+        staged = self.staged.get(key, EARLIER)
+        if staged is None:
+            return False
+        group = group_of_sample(sample_of_key(key.partition("/")[0]))
+        cleared = self.cleared.get(group)
+        if cleared is not None and staged < cleared < cut:
+            return True
+        left = self.left.get(group)
+        return left is not None and any(max(staged, left) < asked and done < cut for asked, done in self.commits)
+
+
+def _staged_keys(payload: Payload) -> tuple[str, ...]:
+    """Keys of the saved staging rows; an unreadable file is I21's."""
+    pairs = payload.read(STAGING)
+    return tuple(str(pair[0]) for pair in pairs) if isinstance(pairs, list) else ()
