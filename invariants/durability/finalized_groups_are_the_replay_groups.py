@@ -2,56 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
 
-from invariants.durability.held import PUBLICATION, HeldFindings
-from invariants.durability.payload import SIDECAR, OnDisk, Payload, payloads
-from protocol.history import CutTaken, KeySet, Record, Restored, key_set
-from protocol.judging import Durable, Terms, Violation
+from invariants.durability.agreement import TwoListsAgree
+from invariants.durability.payload import SIDECAR, Payload
+from protocol.history import CutTaken, KeySet, Restored, key_set
 
 
-class FinalizedGroupsAreTheReplayGroups(OnDisk):
+class FinalizedGroupsAreTheReplayGroups(TwoListsAgree):
     """At each cut and at restore the groups that the saved ledger calls FINALIZED are exactly the groups of the replay index."""
 
     invariant = "I15"
-    needs = (CutTaken,)
-    sees = (Restored, *PUBLICATION)
+    ours = "finalized groups"
+    theirs = "replay index"
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        self.held = HeldFindings()
-        self.saved: KeySet | None = None  # finalized groups of the restore point
-        self.place = ("", 0)
+    def lists(self, event: CutTaken | Restored) -> tuple[KeySet, KeySet]:
+        return event.finalized, event.replay
 
-    @classmethod
-    def applies(cls, terms: Terms) -> bool:
-        return terms.job.replay_is_restored
-
-    def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
-        point = durable.restore_point(self.terms.job.rollout_checkpointing.restore_mode)
-        for payload in payloads(durable):
-            if payload.source == point.source:
-                self.place = (point.anchor, point.sequence)
-                self.saved = durable.remembered(("finalized groups", payload.key()), partial(_finalized, payload))
-        return self.on_disk(durable)
-
-    def on(self, record: Record) -> Iterable[Violation]:
-        event = record.event
-        if isinstance(event, CutTaken):
-            if event.finalized != event.replay:
-                found = f"at the {event.role} cut {event.sequence} {_differ(event.finalized, event.replay)}"
-                self.held.hold(event, self.broken(found, record))
-            return ()
-        if isinstance(event, Restored):
-            if event.finalized != event.replay:
-                return (self.broken(f"after the restore {_differ(event.finalized, event.replay)}", record),)
-            if self.saved is not None and (event.anchor, event.sequence) == self.place and event.finalized != self.saved:
-                found = f"the restore installed {event.finalized.count} finalized groups, {self.saved.count} were saved"
-                return (self.broken(found, record),)
-            return ()
-        return self.held.release(event)
+    def saved_keys(self, payload: Payload) -> KeySet | None:
+        return key_set(group["group_id"] for group in payload.groups() if group.get("status") == "FINALIZED")
 
     def examine(self, payload: Payload) -> Iterator[str]:
         if payload.read(SIDECAR) is None:
@@ -66,12 +35,3 @@ class FinalizedGroupsAreTheReplayGroups(OnDisk):
         for name in replay:
             if name not in finalized:
                 yield f"group {name} has a slot in the sidecar and is not FINALIZED in the ledger"
-
-
-def _finalized(payload: Payload) -> KeySet:
-    return key_set(group["group_id"] for group in payload.groups() if group.get("status") == "FINALIZED")
-
-
-def _differ(finalized: KeySet, replay: KeySet) -> str:
-    listed = f"{replay.count} of the replay index ({replay.digest[:8]})"
-    return f"{finalized.count} finalized groups ({finalized.digest[:8]}) stand against {listed}"
