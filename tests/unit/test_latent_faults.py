@@ -9,16 +9,13 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from small_world import SmallScenario
+from whole_job import TASKS, changed, every
 
 from protocol.config import (
     Checkpointing,
     Job,
     NemoGymFailure,
-    RolloutCheckpointing,
     RolloutFailure,
-    RolloutRecovery,
-    TokenCapture,
-    Watchdog,
     accept,
 )
 from protocol.history import (
@@ -39,7 +36,7 @@ from protocol.history import (
     TrainerCheckpointDurable,
 )
 from protocol.judging import RunStatus
-from protocol.messages import STAGING, PromptTask, ToolCall
+from protocol.messages import STAGING
 from scenarios.faults import Fault
 from sim.disk import NONE, Disk
 from sim.fake_data_plane import FakeDataPlane
@@ -47,21 +44,7 @@ from sim.world import World
 
 E = TypeVar("E", bound=Event)
 
-TASKS = tuple(
-    PromptTask(
-        f"t{index}", "workplace", f"Add meeting {index} and tell Beate", ("calendar_create_event", "email_send_email"),
-        (ToolCall("calendar_create_event", f'{{"event_name": "m{index}"}}'), ToolCall("email_send_email", '{"body": "hi"}')),
-    )
-    for index in range(8)
-)  # fmt: skip
-JOB = Job(
-    num_prompts_per_step=2, num_generations_per_prompt=2, train_steps=2, target_level="sibling", generation_workers=1,
-    rollout_failure=RolloutFailure(backoff_base_s=0.05, max_backoff_s=0.5),
-    rollout_checkpointing=RolloutCheckpointing(interval_s=0.2),
-    rollout_recovery=RolloutRecovery(gym_prepare_timeout_s=2.0, reply_grace_s=0.5, resume_retry_s=0.1),
-    token_capture=TokenCapture(control_timeout_s=2.0),
-    watchdog=Watchdog(interval_s=5.0, stall_timeout_s=60.0),
-)  # fmt: skip
+JOB = changed(target_level="sibling", rollout_checkpointing=every(0.2))
 LOADS = {"level": ("sibling", "turn")}
 
 
