@@ -25,6 +25,9 @@ from protocol.judging import Durable, Panel, RunStatus, Terms, Verdict, judge_li
 from real.files import files_below
 from real.recorder import Trigger, read_history, read_status
 from real.world import status_file
+from rollproof.tokens import Token, code_digest, parse_token
+from sim.explore.lives import Setting, run_plan
+from sim.explore.points import PlanItem
 
 pytestmark = pytest.mark.real
 
@@ -160,6 +163,26 @@ def test_a_killed_run_restores_and_holds(tmp_path: Path, reference: RealLife, tr
     assert_held(first, references)
     assert_held(second, references)
     assert committed(second)[-1] == committed(reference)[-1]
+
+
+def test_a_crash_token_names_the_same_event_in_both_worlds(tmp_path: Path, reference: RealLife) -> None:
+    scenario = small(SCENARIO)
+    plan = (PlanItem("controller", "SnapshotPublished", 1, 0, "all"),)
+    token = Token(
+        scenario=scenario.name, scenario_digest=scenario.digest, seed=1, level="turn", code_digest=code_digest(), plan=plan
+    )
+    (item,) = parse_token(str(token)).plan
+    simulated = run_plan(Setting(scenario=scenario, seed=1, judges=JUDGES), (item,))
+    real = [killed_at(tmp_path, 1, Trigger(item.process, item.kind, item.n)), run_life(tmp_path, 2, None)]
+    assert [life.status.outcome for life in simulated] == ["crashed", "ended"]
+    assert (real[0].exit_code, real[1].exit_code) == (-signal.SIGKILL, 0), real[1].output
+    for killed in (simulated[0].history, real[0].records):
+        counted = [record for record in killed if (record.process, type(record.event).__name__) == (item.process, item.kind)]
+        assert len(counted) == item.n and counted[-1] is killed[-1]
+    references = assert_held(reference, None).summaries()
+    for life in real:
+        assert_held(life, references)
+    assert all(not life.panel.violations for life in simulated)
 
 
 def test_a_run_killed_again_inside_its_restore_holds(tmp_path: Path, reference: RealLife) -> None:
