@@ -19,7 +19,7 @@ else:
             put="",
         ),
         Edit(
-            scope="protocol.controller.row_stream.cancel_all",
+            scope="protocol.tasks.cancel_all",
             find="""
 for task in tasks:
     task.cancel()
@@ -27,7 +27,7 @@ for task in tasks:
             put="",
         ),
         Edit(
-            scope="protocol.controller.row_stream.cancel_all",
+            scope="protocol.tasks.cancel_all",
             find="""
 for task in tasks:
     if not task.done:

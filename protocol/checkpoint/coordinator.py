@@ -27,6 +27,7 @@ from protocol.history import (
 from protocol.identity import GymCheckpointEpisode, gym_name, token_name
 from protocol.messages import Commit, Committed, Control, Discover, Forget, Prepare, Prepared, Restore, Resume, Retire, Topology
 from protocol.run import Run
+from protocol.tasks import cancel_all
 
 
 def decide_cause(error: ProtocolError) -> Cause:
@@ -121,12 +122,7 @@ class GymCoordinator:
         try:
             return await self.rt.all_of(tasks)
         finally:
-            for task in tasks:
-                if not task.done:
-                    task.cancel()
-            for task in tasks:
-                if not task.done:
-                    await self.rt.first_of(task.join())
+            await cancel_all(self.rt, tasks)
 
     @property
     def _terms(self) -> tuple[float, float]:

@@ -57,10 +57,6 @@ def weights_folder(anchor: str) -> str:
     return f"{anchor}/policy"
 
 
-def gym_folder(source: str, instance: str) -> str:
-    return f"{source}/gym/{instance}"
-
-
 def is_leftover(name: str) -> bool:
     """What an unfinished save left and no restore ever reads."""
     return name.startswith(("tmp_", "old_")) or name.endswith(".tmp")

@@ -37,6 +37,7 @@ from protocol.history import (
 from protocol.ledger.persistence import turn_level_unfinished
 from protocol.ledger.records import Attempt
 from protocol.run import Run
+from protocol.tasks import cancel_all
 
 T = TypeVar("T")
 UNCHANGED = "unchanged"  # the only skip that loses nothing
@@ -199,9 +200,7 @@ class RolloutSnapshots:
             result: T = await task.join()
             return result
         finally:
-            if not task.done:
-                task.cancel()
-                await self.rt.first_of(task.join())
+            await cancel_all(self.rt, (task,))
 
     # --- files beside the cut
 

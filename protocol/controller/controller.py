@@ -20,6 +20,7 @@ from protocol.identity import worker_name
 from protocol.messages import DiscardGroup, PromptTask, SetWeightVersion
 from protocol.run import Run
 from protocol.runtime import Runtime, Task
+from protocol.tasks import cancel_all
 
 
 class Controller:
@@ -57,7 +58,7 @@ class Controller:
         saving = self.rt.spawn(self.saving.pump(), "snapshot-pump")
         try:
             await self._first_failure_or_end([training, recovery, rollouts, watchdog, saving], training)
-            await self._stop(rollouts)
+            await cancel_all(self.rt, (rollouts,))
             await self._first_failure_or_end([recovery, watchdog, saving], recovery)
             self.saving.request_stop()
             await saving.join()
@@ -65,9 +66,9 @@ class Controller:
             await clear_orphans(self.run)
         finally:
             for task in (training, recovery, rollouts, watchdog, saving):
-                await self._stop(task)
+                await cancel_all(self.rt, (task,))
             for task in list(self.rollouts.running.values()):
-                await self._stop(task)
+                await cancel_all(self.rt, (task,))
             # Also of a run that failed: what it has trained is worth keeping, if the save is not what failed it.
             await self.checkpoints.settle(timeout_s=self.run.job.rpc_timeout_s)
 
@@ -81,11 +82,6 @@ class Controller:
                 raise self.flow.failure
             task = running.pop(over - 1)
             await task.join()
-
-    async def _stop(self, task: Task) -> None:
-        if not task.done:
-            task.cancel()
-            await self.rt.first_of(task.join())
 
     async def _after_step(self) -> None:
         """After a committed step: end a Gym phase that lost to it, push the weights, save if it is time."""

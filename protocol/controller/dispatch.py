@@ -8,12 +8,13 @@ one group attempt together (PROTOCOL 1.8).
 from __future__ import annotations
 
 from protocol.controller.flow import Flow
-from protocol.controller.row_stream import RowStream, cancel_all, join_all
+from protocol.controller.row_stream import RowStream
 from protocol.errors import Cause, ProtocolError
 from protocol.history import DeadlineSet, RolloutTimedOut
 from protocol.identity import gym_name
 from protocol.ledger.records import Attempt, AttemptStatus, Group, Sibling
 from protocol.run import Run
+from protocol.tasks import cancel_all, join_all
 
 
 class RowsFailed(ProtocolError):

@@ -19,6 +19,7 @@ from protocol.ledger.transitions import Complete
 from protocol.messages import CANONICAL, ClearSamples
 from protocol.run import Run
 from protocol.runtime import Task
+from protocol.tasks import cancel_all
 
 
 class RolloutPump:
@@ -198,8 +199,7 @@ class RolloutPump:
                 await run.ask(DATA_PLANE, ClearSamples(partition=CANONICAL, keys=samples))
         task = self.running.get(name)
         if cancel and task is not None:
-            task.cancel()
-            await self.rt.first_of(task.join())
+            await cancel_all(self.rt, (task,))
             self.running.pop(name, None)  # a task that was cancelled before its first step cleans up nothing itself
         self.flow.groups_moved.set()
         async with run.barrier.mutation("group_removals"):

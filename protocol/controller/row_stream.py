@@ -11,7 +11,6 @@ A failed re-send fails the stream; a stream that breaks, fails or is cancelled c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 from protocol.controller.budgets import backoff_s
@@ -30,7 +29,8 @@ from protocol.ledger.receipts import receipt_of
 from protocol.ledger.records import Attempt, AttemptStatus
 from protocol.messages import PARKED, Row, RowCompleted, RowFailed, RowRefused, RunRows
 from protocol.run import Run
-from protocol.runtime import END, Runtime, Stream, Task
+from protocol.runtime import END, Stream, Task
+from protocol.tasks import cancel_all, join_all
 
 
 class PromptFailed(ProtocolError):
@@ -48,27 +48,6 @@ def decide_replace(attempt: Attempt) -> bool:
     """Whether a row that was lost or failed gets a new identity: only if it was sent. One that never reached Gym, or was
     refused and not sent again, keeps its own and spends nothing."""
     return attempt.status is AttemptStatus.DISPATCHED
-
-
-async def cancel_all(rt: Runtime, tasks: Iterable[Task]) -> None:
-    """Cancel what still runs, and wait until none of it does."""
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        if not task.done:
-            await rt.first_of(task.join())
-
-
-async def join_all(rt: Runtime, tasks: list[Task]) -> None:
-    """Wait for all; as soon as one fails, or this is cancelled, the others are cancelled and awaited."""
-    try:
-        waiting = list(tasks)
-        while waiting:
-            over = await rt.first_of(*[task.join() for task in waiting])
-            assert over is not None, "no time-out was asked for"
-            await waiting.pop(over).join()
-    finally:
-        await cancel_all(rt, tasks)
 
 
 class OnAdmitted(Protocol):

@@ -157,10 +157,6 @@ class ReplayIndex:
         for slot in slots:
             self.commit(slot)
 
-    def put_back(self, slot: Slot) -> None:
-        """A taken slot is ready again. Raises IllegalStep if it already is."""
-        self.commit(slot)
-
     def groups(self, also: Iterable[Slot] = ()) -> KeySet:
         """Ids of the groups in the index and of ``also`` (the claimed ones of an open step)."""
         total = self._groups.copy()

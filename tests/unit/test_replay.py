@@ -62,7 +62,7 @@ def test_a_slot_that_is_put_back_leaves_no_trace() -> None:
     index = ReplayIndex()
     index.commit(slot(1))
     before = index.slots, index.groups(), index.row_ids()
-    index.put_back(index.take(slot(1).group_id))
+    index.commit(index.take(slot(1).group_id))
     assert (index.slots, index.groups(), index.row_ids()) == before
 
 
