@@ -89,18 +89,10 @@ class RolloutPump:
             passed: list[int] = []
 
             def reserve(ordinals: Sequence[int]) -> None:
-                names.extend(
-                    ledger.reserve(
-                        run.task_of(ordinal),
-                        ordinal,
-                        ordinal // len(run.tasks),
-                        plan.target,
-                        run.version,
-                        job.num_generations_per_prompt,
-                        job.target_level,
-                    ).group_id
-                    for ordinal in ordinals
-                )
+                for ordinal in ordinals:
+                    task, epoch = run.task_of(ordinal), ordinal // len(run.tasks)
+                    siblings, level = job.num_generations_per_prompt, job.level_of(task.name)
+                    names.append(ledger.reserve(task, ordinal, epoch, plan.target, run.version, siblings, level).group_id)
 
             def pass_over(ordinals: Sequence[int]) -> None:
                 passed.extend(ordinals)

@@ -194,6 +194,6 @@ def proof_of(history: Sequence[Record], contract: Contract) -> str:
                 return "restored"
             case RestoreChosen(anchor="", sequence=0):
                 return "fresh-start"
-            case RunFailed(error=error) if error in contract.may_end:
+            case RunFailed(error=error) if contract.allows(error):
                 return "refused"
     return ""
