@@ -2,8 +2,8 @@
 
 Every link (sender, receiver) is a FIFO: one landing is scheduled at a time, so messages stay in order whatever the
 schedule draws. A landing is one step and the resumption it causes another. A request to a process that does not
-serve yet waits there until it does. A handler's ProtocolError reaches the caller as a fresh copy, anything else as
-``PeerFailed``. Messages and replies are frozen and shared.
+serve yet waits there until it does. A handler's ProtocolError reaches the caller as a pickled copy, anything else, and
+one that cannot be pickled, as ``PeerFailed``. Messages and replies are frozen and shared.
 """
 
 from __future__ import annotations
@@ -123,8 +123,11 @@ class Request:
 
 
 def _copy(error: ProtocolError) -> ProtocolError:
-    """As it would cross a process boundary: no traceback and no object is shared."""
-    copy = pickle.loads(pickle.dumps(error))
+    """As it would cross a process boundary: no traceback and no object is shared. One that cannot cross arrives untyped."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception as failure:
+        return PeerFailed(f"{type(error).__name__} cannot cross a process boundary ({failure}): {error}")
     assert isinstance(copy, ProtocolError)
     return copy
 

@@ -140,8 +140,6 @@ class RolloutSnapshots:
     async def _cut_with_gym(self, folder: str, sequence: int, started: Position) -> Cut:
         """The Gym phase around the cut. Gym is resumed on every path, before anything else is written."""
         run, coordinator = self.run, self.coordinator
-        if not coordinator.participants:
-            await self._unless_stepped(coordinator.discover(), started)
         self._phases += 1
         checkpoint = f"{self.rt.life}.{self._phases}"
         outcome, since, self._parked = "failed", self.rt.now(), False
