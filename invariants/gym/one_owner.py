@@ -46,7 +46,7 @@ class OneOwner(Judge):
         self.watch = CutWatch()
         self.settled_s = 0.0  # when the newest outcome of an attempt entered the ledger, or the newest control call was over
         self.inside: dict[str, str] = {}  # live episodes -> their instance
-        self.written: dict[tuple[str, str, str], int] = {}  # (key, participant, kind) -> how often written in this phase
+        self.written: dict[tuple[str, str, str], None] = {}  # (key, participant, kind) written in this phase
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -64,7 +64,9 @@ class OneOwner(Judge):
             self.written = {}
         elif type(event) is EpisodeExported:
             place = (event.key, event.participant, event.kind)
-            self.written[place] = self.written.get(place, 0) + 1
+            if place in self.written:  # whatever becomes of the cut
+                return (self.broken(f"{event.key} was written twice by {event.participant} in one commit.", record),)
+            self.written[place] = None
         elif type(event) is EpisodeAdmitted:
             self.inside[event.key] = record.process
         elif type(event) is EpisodeEnded:
@@ -92,9 +94,6 @@ class OneOwner(Judge):
 
     def _owners(self, record: Record) -> Iterable[Violation]:
         watch = self.watch
-        for (key, participant, _), times in self.written.items():
-            if times > 1:
-                yield self.broken(f"{key} was written {times} times by {participant} in one commit.", record)
         for key in watch.scope:
             if key not in watch.candidates:  # sealed or dropped since: not in the manifest, nobody's
                 continue

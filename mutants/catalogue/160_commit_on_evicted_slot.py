@@ -18,6 +18,14 @@ if cancel and task is not None:
             put="",
         ),
         Edit(
+            scope="protocol.controller.rollout_pump.RolloutPump.drop",
+            find="""
+async with run.barrier.mutation("group_removals"):
+    await clear_staging(run, group)
+""",
+            put="",
+        ),
+        Edit(
             scope="protocol.controller.finalization.finalize",
             find="""
 while True:

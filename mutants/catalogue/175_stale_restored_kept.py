@@ -14,6 +14,6 @@ MUTANT = Mutant(
             put="False",
         ),
     ),
-    scenario="tight-buffer",
+    scenario="stale-restored",
     judges=("I10",),
 )
