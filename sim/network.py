@@ -1,19 +1,13 @@
 """Calls and streams between the processes of one job.
 
-<<<<<<< HEAD
-Every link (sender, receiver) is a FIFO: one landing is scheduled at a time, so messages stay in order whatever the
-schedule draws. A landing is one step and the resumption it causes another. A request to a process that does not
-serve yet waits there until it does. A handler's ProtocolError reaches the caller as a pickled copy, anything else, and
-one that cannot be pickled, as ``PeerFailed``. Messages and replies are frozen and shared.
-=======
 A landing is one step and the resumption it causes another. A request to a process that does not serve yet waits there
-until it does. A handler's ProtocolError reaches the caller as a fresh copy, anything else as ``PeerFailed``. Messages and
-replies are frozen and shared. Links, which keep messages in order, are in ``sim.links``.
+until it does. A handler's ProtocolError reaches the caller as a pickled copy, anything else, and one that cannot be
+pickled, as ``PeerFailed``. Messages and replies are frozen and shared. Links, which keep messages in order, are in
+``sim.links``.
 
 When a process dies alone, whoever waits for an answer of it hears Lost after a network delay, behind what it had sent
 before; so does whoever calls it until its next incarnation serves. A process that stands still hears nothing and is
 heard no more; what is on its way waits at its door.
->>>>>>> ebf928f76b37230716b46c92e70da5b62f0e8af4
 """
 
 from __future__ import annotations
