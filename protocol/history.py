@@ -321,8 +321,8 @@ class RolloutTimedOut(Event, frozen=True):
 # --- barrier and gate (controller) ---------------------------------------------------------------------------------------
 
 
-class MutationWaited(Event, frozen=True):
-    """A mutation must wait from here on: a checkpoint is inside or has asked."""
+class MutationWaits(Event, frozen=True):
+    """A mutation finds a checkpoint active or waiting, and begins to wait for it."""
 
     barrier: str
     kind: str

@@ -7,7 +7,7 @@ one without waiting (else the two would wait for each other).
 
 from __future__ import annotations
 
-from protocol.history import ExclusiveEntered, ExclusiveLeft, ExclusiveWaited, MutationEntered, MutationLeft, MutationWaited
+from protocol.history import ExclusiveEntered, ExclusiveLeft, ExclusiveWaited, MutationEntered, MutationLeft, MutationWaits
 from protocol.runtime import Runtime, Task
 
 DATA_PLANE_BARRIER = "data-plane"
@@ -49,7 +49,7 @@ class Mutation:
         waited_s = 0.0
         if lock.closed:
             asked = lock.rt.now()
-            lock.rt.record(MutationWaited(barrier=lock.name, kind=self.kind))
+            lock.rt.record(MutationWaits(barrier=lock.name, kind=self.kind))
             while lock.closed:
                 await lock.changed.wait()
             waited_s = lock.rt.now() - asked

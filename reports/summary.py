@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from reports.failure import Evidence
+from reports.figures.lines import run_figure_lines
 
 LOST = ("tokens", "turns", "rollouts")  # the kinds of lost work
 COLOURS = {"HELD": "green", "BROKEN": "bold red", "UNKNOWN": "yellow", "N/A": "dim", "NOT_REACHED": "dim"}
@@ -101,6 +102,8 @@ def print_run(console: Console, report: Mapping[str, Any], evidence: Sequence[Ev
         by_verdict.setdefault(row["verdict"], []).append(row["invariant"])
     for verdict, names in by_verdict.items():
         console.print(Text.assemble(coloured(verdict), f" {' '.join(names)}"))
+    for line in run_figure_lines(report["figures"]):
+        console.print(line, style="dim", soft_wrap=True)
     console.print(f"history hash {report['history_hash']}", style="dim")
     print_findings(console, report.get("messages", ()), evidence)
 

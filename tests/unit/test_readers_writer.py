@@ -8,7 +8,7 @@ import pytest
 from toy import toy_world
 
 from protocol.errors import Lost
-from protocol.history import ExclusiveEntered, MutationEntered, MutationWaited
+from protocol.history import ExclusiveEntered, MutationEntered, MutationWaits
 from protocol.readers_writer import ReadersWriter
 
 Log = list[str]
@@ -100,7 +100,7 @@ def test_whoever_is_kept_out_says_when_its_wait_began_and_how_long_it_took() -> 
     world = toy_world(controller=main)
     assert world.live().outcome == "ended"
     world.bury()
-    waits = [(round(record.time, 3), record.task) for record in world.history if isinstance(record.event, MutationWaited)]
+    waits = [(round(record.time, 3), record.task) for record in world.history if isinstance(record.event, MutationWaits)]
     entered = {
         record.task: round(record.event.waited_s, 3)
         for record in world.history
