@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from protocol.config import Job
-from protocol.errors import Cause, MissingFile, ProtocolError, Refusal
+from protocol.errors import Cause, MissingFile, ProtocolError, Refusal, row_cause
 from protocol.gym import records
 from protocol.gym.cohort import Seat, Verifier
 from protocol.gym.records import SessionRecord, state_digest
@@ -139,7 +139,9 @@ class Sessions:
                 session.outcome = "failed"
                 if outlet is not None:
                     text = f"{type(error).__name__}: {error}"
-                    outlet.send(RowFailed(session.key, error.cause is Cause.INFRA, text, self.rt.now() - session.began))
+                    outlet.send(
+                        RowFailed(session.key, row_cause(error.cause) is Cause.INFRA, text, self.rt.now() - session.began)
+                    )
             else:
                 await self.unjournal(session)
                 session.outcome = "replied"
