@@ -318,7 +318,7 @@ class RolloutTimedOut(Event, frozen=True):
     held_s: float
 
 
-# --- barrier and gate (controller) ---------------------------------------------------------------------------------------
+# --- checkpoint lock, gate and barrier (controller) ------------------------------------------------------------------------
 
 
 class MutationEntered(Event, frozen=True):
@@ -337,6 +337,19 @@ class MutationLeft(Event, frozen=True):
     failed: bool
 
 
+class MutationWaits(Event, frozen=True):
+    """A mutation finds a checkpoint active or waiting, and begins to wait for it."""
+
+    barrier: str
+    kind: str
+
+
+class ExclusiveQueued(Event, frozen=True):
+    """A checkpoint finds another one active or waiting, and begins to wait for its turn to ask."""
+
+    barrier: str
+
+
 class ExclusiveWaited(Event, frozen=True):
     """A checkpoint asks for the exclusive side (new mutations wait from here on)."""
 
@@ -351,6 +364,26 @@ class ExclusiveLeft(Event, frozen=True):
     """Also after a cancelled wait: the flag is clear."""
 
     barrier: str
+
+
+class LockWaits(Event, frozen=True):
+    """A task finds a lock held and begins to wait for it. ``lock``: checkpoint."""
+
+    lock: str
+
+
+class LockHeld(Event, frozen=True):
+    lock: str
+
+
+class LockReleased(Event, frozen=True):
+    lock: str
+
+
+class WaitGivenUp(Event, frozen=True):
+    """A task that waited for ``lock`` (checkpoint | dispatch | data-plane) was cancelled: it waits no more, and has nothing."""
+
+    lock: str
 
 
 # --- finalization and training (controller, finalizers, trainer) -------------------------------------------------------------

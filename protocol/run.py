@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.checkpoint_lock import CheckpointLock
 from protocol.config import Job, fingerprint
 from protocol.controller.deadlines import DeadlineClock
 from protocol.data_plane.replay import ReplayIndex, Slot
@@ -44,7 +45,7 @@ class Run:
         self.replay = ReplayIndex()
         self.claimed: dict[str, Slot] = {}  # slots of the open train step, in order of claim
         # Lock order: the checkpoint lock, then the gate, then the barrier (PROTOCOL 1.8).
-        self.lock = rt.lock()
+        self.lock = CheckpointLock(rt)
         self.gate = ReadersWriter(rt, DISPATCH_GATE)
         self.barrier = ReadersWriter(rt, DATA_PLANE_BARRIER)
         self.deadlines = DeadlineClock(rt)

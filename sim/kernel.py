@@ -117,10 +117,6 @@ class Kernel:
             if crash is not None and crash():
                 return "crashed"
 
-    def waiting(self) -> str:
-        """Every unfinished task and what it waits on, one a line."""
-        return "\n".join(task.describe() for task in self.tasks)
-
     def bury(self) -> None:
         """End of this stage: raise the fence, close every unfinished coroutine now (not at a later collection)."""
         self.fenced = True

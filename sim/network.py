@@ -59,9 +59,10 @@ class Link:
 class Endpoint:
     """What one process serves, and the requests that came before it did."""
 
-    __slots__ = ("handlers", "waiting")
+    __slots__ = ("handlers", "started", "waiting")
 
     def __init__(self) -> None:
+        self.started = 0  # requests: each handler's task has a name of its own
         self.handlers: dict[type, Handler] | None = None
         self.waiting: list[Request] = []
 
@@ -89,7 +90,9 @@ class Request:
             self.start(endpoint.handlers)
 
     def start(self, handlers: Mapping[type, Handler]) -> None:
-        name = f"{type(self.message).__name__} from {self.caller}"
+        endpoint = self.network.endpoint(self.peer)
+        endpoint.started += 1
+        name = f"{type(self.message).__name__} {endpoint.started} from {self.caller}"
         self.handler = self.network.kernel.spawn(self._answer(handlers.get(type(self.message))), name, self.peer)
 
     async def _answer(self, handler: Handler | None) -> None:

@@ -31,6 +31,7 @@ from sim.kernel import Kernel
 from sim.network import Network
 from sim.runtime import SimRuntime
 from sim.tasks import Wait, Waiter
+from sim.waiting import draw
 
 JOB = "job"  # the process that starts lives and injects faults
 MAX_STEPS = 200_000
@@ -230,9 +231,11 @@ class World:
         outcome = self.kernel.run(boundary, crash, max_steps, max_time)
         if outcome == "failed" and self.kernel.failure is not None:
             self.failure = self.kernel.failure[1]
-            return RunStatus(outcome, error=f"{type(self.failure).__name__}: {self.failure}")
-        waiting = self.kernel.waiting() if outcome in ("idle", "steps", "time") else ""
-        return RunStatus(outcome, waiting=waiting)
+            return RunStatus(outcome, error=f"{type(self.failure).__name__}: {self.failure}", at_s=self.now)
+        if outcome not in ("idle", "steps", "time"):
+            return RunStatus(outcome, at_s=self.now)
+        waits = draw(self.kernel)
+        return RunStatus(outcome, waiting=waits.text(), waits=waits, at_s=max_time if outcome == "time" else self.now)
 
     def live(
         self,

@@ -42,7 +42,7 @@ async def finalize(run: Run, flow: Flow, name: str) -> None:
             if name not in run.ledger.groups:  # dropped while we waited
                 return
             try:
-                await _publish(run, name)
+                await _publish(run, flow, name)
                 break
             except Refusal as refused:  # nothing was written: the group is complete again
                 run.ledger.move(name, Unpublish())
@@ -54,13 +54,14 @@ async def finalize(run: Run, flow: Flow, name: str) -> None:
     flow.replay_changed.set()
 
 
-async def _publish(run: Run, name: str) -> None:
+async def _publish(run: Run, flow: Flow, name: str) -> None:
     """The finalizer's call and the change of the index, inside one mutation."""
     rt, ledger = run.rt, run.ledger
     group = ledger.move(name, Finalize())
     rt.record(FinalizeIssued(group=name))
     published = await _ask_finalizer(run, group)
     ledger.move(name, Publish(rows=published.rows))
+    flow.progressed()
     run.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
     rt.record(
         FinalizeDone(
@@ -105,9 +106,11 @@ async def _ask_finalizer(run: Run, group: Group) -> GroupPublished:
 
 
 async def clear_staging(run: Run, group: Group) -> None:
-    """Staged rows of a group that needs them no more. Unknown keys are ignored by the data plane."""
+    """Staged rows of a group that needs them no more, in a mutation of its own or its caller's (a checkpoint may wait for that
+    one by now). Unknown keys are ignored by the data plane."""
     keys = staged_keys(group, run.job.max_turns)
-    await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
+    async with run.barrier.mutation("sample_clears"):
+        await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
     run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
 
 
