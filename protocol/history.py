@@ -70,8 +70,29 @@ class CleanupDone(Event, frozen=True):
     removed: int
 
 
-class ProcessStarted(Event, frozen=True):
-    """any process: its factory was called; volatile state is empty."""
+class ProcessStarted(Event, frozen=True, omit_defaults=True):
+    """any process: its factory was called; volatile state is empty. ``incarnation`` counts its starts within a life."""
+
+    incarnation: int = 1
+
+
+class ProcessKilled(Event, frozen=True):
+    """job: one process died alone, with its volatile state; its files stay, and whoever waits for it hears Lost."""
+
+    process: str
+
+
+class ProcessStalled(Event, frozen=True):
+    """job: one process stands still, and counts as alive, for ``for_s`` (0.0: until another event lets it go on)."""
+
+    process: str
+    for_s: float
+
+
+class ProcessContinued(Event, frozen=True):
+    """job: a process that stood still goes on."""
+
+    process: str
 
 
 class RunEnded(Event, frozen=True):

@@ -18,7 +18,7 @@ NOBODY = -1  # where a leaf leads to
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """One part of a wait. ``how``: join | lock | call | stream | signal | queue | timer | loop | file | turn | flight."""
+    """One part of a wait. ``how``: join | lock | call | stream | signal | queue | timer | flight | turn | stall."""
 
     how: str
     what: str  # in words

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from protocol.wait_for import NOBODY, Edge, Node, WaitGraph
 from sim.kernel import Kernel
-from sim.network import NextItem, Request, SimCall
+from sim.network import Request
+from sim.replies import NextItem, SimCall
 from sim.tasks import AllOf, Join, Task, Wait
 from sim.waits import Acquire, FirstOf, Get, SignalWait, Sleep
 
@@ -22,9 +23,12 @@ def draw(kernel: Kernel) -> WaitGraph:
 
 class _Drawing:
     def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
         self.numbers = {task: number for number, task in enumerate(kernel.tasks)}
 
     def of_task(self, task: Task) -> Alternatives:
+        if task.process in self.kernel.parked:
+            return [(Edge("stall", f"{task.process} to go on, which stands still"),)]
         return [(Edge("turn", "its turn", moves=True),)] if task.wait is None else self.of_wait(task.wait, task)
 
     def of_wait(self, wait: Wait, task: Task) -> Alternatives:
@@ -65,12 +69,14 @@ class _Drawing:
 
     def _answer(self, how: str, request: Request) -> Edge:
         """Of a call or a stream: its handler, or what became of the request."""
+        network, handler = request.network, request.handler
         text = f"{request.peer}'s answer to {type(request.message).__name__}"
-        handler = request.handler
         if handler is not None and not handler.done:
             return self._to(how, text, handler)
-        if handler is not None:
-            return Edge(how, f"{text}, which was lost") if request.answer_lost else Edge("flight", text, moves=True)
-        if request in request.network.endpoint(request.peer).waiting:
+        if request in network.endpoint(request.peer).waiting:
             return Edge(how, f"{text}, which serves nothing yet")
-        return Edge("flight", f"{text} (the request is in flight)", moves=True)
+        if not network.carries(request):
+            return Edge(how, f"{text}, which was lost")
+        if handler is None and request.peer in self.kernel.parked:
+            return Edge(how, f"{text}, which stands still")
+        return Edge("flight", f"{text} (in flight)", moves=True)
