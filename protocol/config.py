@@ -92,6 +92,7 @@ class RolloutCheckpointing(Config, frozen=True):
 
 class RolloutRecovery(Config, frozen=True):
     gym_prepare_timeout_s: float = 300.0
+    gym_spinup_timeout_s: float = 60.0  # until every participant has been found, all tries together
     drain_timeout_s: float | None = None  # None: token_capture.control_timeout_s
     reply_grace_s: float = 5.0
     resume_attempts: int = 2
@@ -203,6 +204,7 @@ def check(job: Job) -> list[str]:
     positive("checkpointing.save_period", job.checkpointing.save_period)
     positive("checkpointing.keep_top_k", job.checkpointing.keep_top_k)
     waits("rollout_recovery.gym_prepare_timeout_s", job.rollout_recovery.gym_prepare_timeout_s)
+    waits("rollout_recovery.gym_spinup_timeout_s", job.rollout_recovery.gym_spinup_timeout_s)
     waits("rpc_timeout_s", job.rpc_timeout_s)
     waits("token_capture.control_timeout_s", job.token_capture.control_timeout_s)
     waits("watchdog.interval_s", job.watchdog.interval_s)

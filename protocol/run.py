@@ -39,6 +39,7 @@ class Run:
         self.cursor = 0  # prompts taken from the loader, over all epochs
         self.epoch = 0
         self.dispatch_index = -1  # batches reserved, counted from the version - 1
+        self.progressed_at_s = 0.0  # when a group was last published or a step committed
         self.optimizer_commit_in_progress = False
         self.ledger = Ledger(rt)
         self.slices = Slices(rt, job.num_generations_per_prompt)
@@ -49,6 +50,10 @@ class Run:
         self.gate = ReadersWriter(rt, DISPATCH_GATE)
         self.barrier = ReadersWriter(rt, DATA_PLANE_BARRIER)
         self.deadlines = DeadlineClock(rt)
+
+    def progressed(self) -> None:
+        """What the watchdog goes by (PROTOCOL 1.9)."""
+        self.progressed_at_s = self.rt.now()
 
     async def ask(self, peer: str, message: Message) -> Any:
         """One bounded call to the data plane or a finalizer. Raises Lost when ``rpc_timeout_s`` has passed: it may have

@@ -1,4 +1,7 @@
-"""158: a lock that does not know who is inside."""
+"""158: a task that waits for itself.
+
+The row's invariant I19 is about exactly this; a run that nothing can move any more is I67's as well.
+"""
 
 from mutants.model import Edit, Mutant
 
@@ -10,8 +13,18 @@ MUTANT = Mutant(
     edits=(
         Edit(
             scope="protocol.readers_writer.Mutation.__aenter__",
-            find="depth is not None",
-            put="depth is not None and not lock.closed",
+            find="""
+if depth is not None:
+    lock.holders[task] = depth + 1
+    return
+""",
+            put="""
+if depth is not None:
+    while lock.closed:
+        await lock.changed.wait()
+    lock.holders[task] = depth + 1
+    return
+""",
         ),
     ),
     scenario="dense-snapshots",

@@ -42,7 +42,7 @@ async def finalize(run: Run, flow: Flow, name: str) -> None:
             if name not in run.ledger.groups:  # dropped while we waited
                 return
             try:
-                await _publish(run, flow, name)
+                await _publish(run, name)
                 break
             except Refusal as refused:  # nothing was written: the group is complete again
                 run.ledger.move(name, Unpublish())
@@ -54,14 +54,14 @@ async def finalize(run: Run, flow: Flow, name: str) -> None:
     flow.replay_changed.set()
 
 
-async def _publish(run: Run, flow: Flow, name: str) -> None:
+async def _publish(run: Run, name: str) -> None:
     """The finalizer's call and the change of the index, inside one mutation."""
     rt, ledger = run.rt, run.ledger
     group = ledger.move(name, Finalize())
     rt.record(FinalizeIssued(group=name))
     published = await _ask_finalizer(run, group)
     ledger.move(name, Publish(rows=published.rows))
-    flow.progressed()
+    run.progressed()
     run.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
     rt.record(
         FinalizeDone(

@@ -13,12 +13,10 @@ from protocol.run import Run
 class Flow:
     def __init__(self, run: Run) -> None:
         rt, job = run.rt, run.job
-        self.rt = rt
         self.permits = Permits(rt, job.max_buffered_rollouts, "a buffer permit")  # one a group, until it is trained or dropped
         self.slots = Permits(rt, job.inflight_prompts, "a generation slot")  # one a group while it generates
         self.rollout_permitted = True  # False while weights are pushed
         self.groups_committed = 0
-        self.progressed_at_s = 0.0  # a group was published, or a step committed
         self.admission = rt.signal()  # a batch may have become admissible
         self.groups_moved = rt.signal()  # a group's first rows passed the gate, or it is over
         self.replay_changed = rt.signal()
@@ -26,9 +24,6 @@ class Flow:
         self.failed = rt.signal()
         self.failure: ProtocolError | None = None
         self._refusals: dict[str, int] = {}  # capture key -> refusals of this life
-
-    def progressed(self) -> None:
-        self.progressed_at_s = self.rt.now()
 
     def count_refusal(self, key: str) -> int:
         self._refusals[key] = self._refusals.get(key, 0) + 1

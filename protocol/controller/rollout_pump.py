@@ -202,7 +202,8 @@ class RolloutPump:
             await cancel_all(self.rt, (task,))
             self.running.pop(name, None)  # a task that was cancelled before its first step cleans up nothing itself
         self.flow.groups_moved.set()
-        await clear_staging(run, group)
+        async with run.barrier.mutation("group_removals"):
+            await clear_staging(run, group)
         flow.permits.release()
         flow.admission.set()
         flow.replay_changed.set()

@@ -14,7 +14,7 @@ async def watch(run: Run, flow: Flow) -> None:
     rt, rules = run.rt, run.job.watchdog
     while True:
         await rt.sleep(rules.interval_s)
-        idle_s = rt.now() - flow.progressed_at_s
+        idle_s = rt.now() - run.progressed_at_s
         if idle_s > rules.stall_timeout_s:
             rt.record(StallReported(idle_s=idle_s, action=rules.stall_action))
             if rules.stall_action == "abort":
