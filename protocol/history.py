@@ -363,11 +363,19 @@ class RolloutTimedOut(Event, frozen=True):
 # --- barrier and gate (controller) ---------------------------------------------------------------------------------------
 
 
-class MutationEntered(Event, frozen=True):
-    """Outermost entry. ``barrier``: data-plane | dispatch."""
+class MutationWaits(Event, frozen=True):
+    """A mutation finds a checkpoint active or waiting, and begins to wait for it."""
 
     barrier: str
     kind: str
+
+
+class MutationEntered(Event, frozen=True, omit_defaults=True):
+    """Outermost entry. ``barrier``: data-plane | dispatch. ``waited_s``: how long it was kept out."""
+
+    barrier: str
+    kind: str
+    waited_s: float = 0.0
 
 
 class MutationLeft(Event, frozen=True):
@@ -386,7 +394,10 @@ class ExclusiveWaited(Event, frozen=True):
 
 
 class ExclusiveEntered(Event, frozen=True):
+    """``waited_s``: since it was asked for, the turn of an earlier checkpoint included."""
+
     barrier: str
+    waited_s: float = 0.0
 
 
 class ExclusiveLeft(Event, frozen=True):
@@ -576,6 +587,19 @@ class CutTaken(Event, frozen=True):
     consumed: int
     open: int
     passed: int
+    rolled_back: int = 0  # claimed groups of an open train step, written as if they were not
+
+
+class DataPlaneSaveIssued(Event, frozen=True):
+    """controller: the data plane was asked to write its rows, inside the exclusive section of the cut of this ``role``."""
+
+    role: str
+    sequence: int
+
+
+class DataPlaneSaveDone(Event, frozen=True):
+    role: str
+    sequence: int
 
 
 class SnapshotPublished(Event, frozen=True):
@@ -671,6 +695,15 @@ class Restored(Event, frozen=True):
     finalized: KeySet
     replay: KeySet
     ledger: str
+
+
+class GroupRecovered(Event, frozen=True):
+    """controller: an unfinished group of the restored ledger has its turn. ``reused`` of its siblings come sealed, ``unsealed``
+    ones are to be dispatched again (unless the group is dropped as stale)."""
+
+    group: str
+    reused: int
+    unsealed: int
 
 
 # --- Gym control as the controller sees it -----------------------------------------------------------------------------

@@ -67,13 +67,14 @@ class BreakStream(Verb):
 class FailCall(Verb):
     """The next ``times`` calls of message ``operation`` to ``to`` fail.
 
-    ``how``: error (refused as UNAVAILABLE, the peer never sees it); or the peer handles it, and broken (the caller is told
-    that the answer is lost) or lost (no answer comes).
+    ``how``: error (refused with ``cause``, the peer never sees it); or the peer handles it, and broken (the caller is told
+    that the answer is lost) or lost (no answer comes). ``cause`` None: unavailable, of a model call data.
     """
 
     operation: str
     to: str
     how: Literal["error", "broken", "lost"] = "error"
+    cause: Literal["infra", "data", "unavailable", "broken"] | None = None
     times: int = Field(default=1, ge=1)
 
 

@@ -46,12 +46,17 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Everything a world needs to run one job, after all overlays. ``profile`` are knobs of the fakes."""
+    """Everything a world needs to run one job, after all overlays. ``profile`` are knobs of the fakes.
+
+    ``tables``: the job as its file has it, kept only where the contract says that set-up must refuse it; ``job`` is then
+    what could be read of it.
+    """
 
     name: str
     tags: tuple[str, ...] = ()
     source: str = ""
     job: Job = Job()
+    tables: dict[str, Any] = msgspec.field(default_factory=dict)
     tasks: tuple[PromptTask, ...] = ()
     data_name: str = BUILTIN_WORKPLACE
     faults: tuple[Fault, ...] = ()
@@ -113,6 +118,7 @@ class ContractTable(Table):
     may_drop: bool = False
     may_end: list[str] = []
     fixed_order: bool = False
+    refused: list[str] = []
 
 
 class ExpectTable(Table):

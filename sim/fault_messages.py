@@ -7,7 +7,7 @@ its end, count as replies. Of several that match, the one armed first is taken, 
     delay       it lands ``by_s`` later; those behind it on the same link wait, as on one connection
     duplicate   it lands twice: a request is handled twice (the first answer counts), a stream's item is delivered twice
     reorder     the next message on its link overtakes it (none within a second: it lands, and nothing took effect)
-    fail_call   ``error``: refused as UNAVAILABLE, the peer never sees it; else the peer handles it, and the caller hears
+    fail_call   ``error``: refused with this ``cause``, the peer never sees it; else the peer handles it, and the caller hears
                 Lost (``broken``) or nothing (``lost``)
     refuse      the next ``rows`` rows that come to the door of ``instance`` are refused as a checkpoint would refuse them
     fail_row    the next ``rows`` rows that come to the door of ``instance`` fail there, as ``terminal`` or ``no_result`` says
@@ -89,11 +89,13 @@ class MessageFaults:
         armed = _taken(self.on_requests, request)
         if armed is not None and armed.fault.verb == "fail_call":
             request.spoiled = how = str(armed.arguments.get("how", "error"))
-            armed.done(f"{_what(request)}: {how}")
             if how == "error":
-                text = f"{peer} is unavailable: {type(request.message).__name__} was refused by a fault"
-                network.send(peer, caller, request.reply.conclude, None, Refusal(text, Cause.UNAVAILABLE))
+                cause = _cause(armed, request)
+                armed.done(f"{_what(request)}: {how} ({cause.value})")
+                text = f"{type(request.message).__name__} was refused by {peer}, by a fault"
+                network.send(peer, caller, request.reply.conclude, None, Refusal(text, cause))
                 return
+            armed.done(f"{_what(request)}: {how}")
             armed = None
         arrive = type(request).arrive
         if armed is None:
@@ -229,6 +231,14 @@ class MessageFaults:
             if armed.stream is stream:
                 armed.stream = None
                 armed.left = int(armed.arguments.get("rows", 0))
+
+
+def _cause(armed: Armed, request: Request) -> Cause:
+    """Of a refusal: what the scenario says, else UNAVAILABLE, of a model call DATA (the engine turned the prompt down)."""
+    named = armed.arguments.get("cause")
+    if named is not None:
+        return Cause(named)
+    return Cause.DATA if isinstance(request.message, Generate) else Cause.UNAVAILABLE
 
 
 def _taken(among: list[Armed], request: Request) -> Armed | None:

@@ -1,8 +1,9 @@
 """Calls and streams between the processes of one job.
 
 A landing is one step and the resumption it causes another. A request to a process that does not serve yet waits there
-until it does. A handler's ProtocolError reaches the caller as a fresh copy, anything else as ``PeerFailed``. Messages and
-replies are frozen and shared. Links, which keep messages in order, are in ``sim.links``.
+until it does. A handler's ProtocolError reaches the caller as a pickled copy, anything else, and one that cannot be
+pickled, as ``PeerFailed``. Messages and replies are frozen and shared. Links, which keep messages in order, are in
+``sim.links``.
 
 When a process dies alone, whoever waits for an answer of it hears Lost after a network delay, behind what it had sent
 before; so does whoever calls it until its next incarnation serves. A process that stands still hears nothing and is
@@ -127,8 +128,11 @@ class Request:
 
 
 def _copy(error: ProtocolError) -> ProtocolError:
-    """As it would cross a process boundary: no traceback and no object is shared."""
-    copy = pickle.loads(pickle.dumps(error))
+    """As it would cross a process boundary: no traceback and no object is shared. One that cannot cross arrives untyped."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception as failure:
+        return PeerFailed(f"{type(error).__name__} cannot cross a process boundary ({failure}): {error}")
     assert isinstance(copy, ProtocolError)
     return copy
 

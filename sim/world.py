@@ -47,6 +47,8 @@ class ScenarioLike(Protocol):
     @property
     def job(self) -> Job: ...
     @property
+    def tables(self) -> Mapping[str, Any]: ...  # what set-up is given instead of ``job``, if there are any
+    @property
     def tasks(self) -> Any: ...
     @property
     def faults(self) -> Any: ...
@@ -287,7 +289,7 @@ class World:
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=self._participants,
         )
-        return processes(job, self.scenario.tasks, parts)
+        return processes(self.scenario.tables or job, self.scenario.tasks, parts)
 
     def _participants(self, instance: str) -> tuple[str, ...]:
         dropped = self.faults.dropped.get(instance, set())

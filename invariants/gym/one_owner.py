@@ -14,6 +14,8 @@ from protocol.history import (
     DrainEnded,
     EpisodeAdmitted,
     EpisodeEnded,
+    EpisodeExported,
+    GymPhaseStarted,
     ManifestBuilt,
     ProcessStarted,
     Record,
@@ -44,6 +46,7 @@ class OneOwner(Judge):
         self.watch = CutWatch()
         self.settled_s = 0.0  # when the newest outcome of an attempt entered the ledger, or the newest control call was over
         self.inside: dict[str, str] = {}  # live episodes -> their instance
+        self.written: dict[tuple[str, str, str], None] = {}  # (key, participant, kind) written in this phase
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -57,7 +60,14 @@ class OneOwner(Judge):
             watch.hold(event.sequence, list(self._owners(record)))
             return ()
         watch.follow(event)
-        if type(event) is EpisodeAdmitted:
+        if type(event) is GymPhaseStarted:
+            self.written = {}
+        elif type(event) is EpisodeExported:
+            place = (event.key, event.participant, event.kind)
+            if place in self.written:  # whatever becomes of the cut
+                return (self.broken(f"{event.key} was written twice by {event.participant} in one commit.", record),)
+            self.written[place] = None
+        elif type(event) is EpisodeAdmitted:
             self.inside[event.key] = record.process
         elif type(event) is EpisodeEnded:
             self.inside.pop(event.key, None)
