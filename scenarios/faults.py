@@ -28,6 +28,7 @@ from protocol.config import Job
 from protocol.history import KINDS, RENAMED
 
 PartitionName = Literal["canonical", "staging", "rollout_data", "rollout_staging"]
+NoResultName = Literal["", "timed-out", "disconnected", "server-died", "overloaded", "malformed", "rejected"]  # errors.NoResult
 PARTITION_NAMES = {
     "canonical": messages.CANONICAL,
     "staging": messages.STAGING,
@@ -157,6 +158,17 @@ class Refuse(Verb):
     rows: int = Field(ge=1)
 
 
+class FailRow(Verb):
+    """The next ``rows`` rows at the door of ``instance`` fail there, in the words of ``messages.RowFailed``: either
+    ``terminal`` or ``no_result`` is said, and a ``status`` on which nothing may be decided."""
+
+    instance: str
+    rows: int = Field(default=1, ge=1)
+    terminal: bool | None = None
+    no_result: NoResultName = ""
+    status: int = Field(default=0, ge=0, le=599)
+
+
 class PartialPut(Verb):
     """The next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail."""
 
@@ -191,6 +203,7 @@ VERBS: dict[str, type[Verb]] = {
     "break_stream": BreakStream,
     "fail_call": FailCall,
     "refuse": Refuse,
+    "fail_row": FailRow,
     "abort": Abort,
     "partial_put": PartialPut,
     "lose_rows": LoseRows,
