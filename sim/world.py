@@ -30,6 +30,7 @@ from sim.kernel import Kernel
 from sim.network import Network
 from sim.processes import Processes
 from sim.runtime import SimRuntime
+from sim.tamper import tampered
 from sim.tasks import Task, Wait, Waiter
 
 JOB = "job"  # the process that starts lives and injects faults
@@ -152,6 +153,10 @@ class World:
         self._started = False
         self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
         self.faults = FaultBoard(scenario.faults, life, self)
+        self.tampered = tampered(disk.surviving("all"), scenario.faults, life)
+        if self.tampered is not None:
+            self.disk = Disk.of(self.tampered.after, disk.scratch())
+            self.faults.restart.tampered = self.tampered.told
         self.triggers = self.faults.triggers
         self._stage()
 
@@ -281,7 +286,7 @@ class World:
         from sim.fake_gym import FakeWorkplace
         from sim.fake_trainer import FakeTrainer
 
-        job, profile = self.scenario.job, self.scenario.profile
+        job, profile = self.faults.restart.job(self.scenario.job), self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
             environment=lambda rt: FakeWorkplace(rt, profile),
@@ -292,8 +297,7 @@ class World:
         return processes(self.scenario.tables or job, self.scenario.tasks, parts)
 
     def _participants(self, instance: str) -> tuple[str, ...]:
-        dropped = self.faults.dropped.get(instance, set())
-        return tuple(name for name in PARTICIPANTS if name not in dropped)
+        return self.faults.restart.participants(instance, PARTICIPANTS)
 
     # --- history and faults --------------------------------------------------------------------------------------
 
