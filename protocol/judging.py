@@ -269,13 +269,33 @@ class Panel:
         self.seen: dict[type[Event], int] = {}
         self.crashed: dict[str, str] = {}  # invariant -> the judge's own error: that judge is UNKNOWN
         self.dispatch: dict[type[Event], list[Judge]] = {}
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         for judge in self.judges:
             for kind in dict.fromkeys((*judge.needs, *judge.sees)):
                 self.dispatch.setdefault(kind, []).append(judge)
 
-    def begin(self, durable: Durable, external: Any = None) -> None:
+    def begin(self, durable: Durable, external: Any = None, changed: Durable | None = None) -> None:
+        """``durable`` is what the life before left. ``changed``: what a hand from outside made of it before this life
+        began: nobody's violation, but what this life is then held to."""
         for judge in self.judges:
             self._take(judge, partial(judge.obligations, durable, external))
+        if changed is not None:
+            self._begin_again(changed, external)
+
+    def _begin_again(self, changed: Durable, external: Any) -> None:
+        """Every judge anew, on files that nobody but a fault has made so; one that cannot read them knows nothing of them."""
+        judges, self.judges = self.judges, []
+        for judge in judges:
+            again = type(judge)(judge.terms)
+            try:
+                list(again.obligations(changed, external) or ())
+            except Exception:  # the file's fault, whatever it was: what the life makes of it is judged by its events
+                again = type(judge)(judge.terms)
+            self.judges.append(again)
+        self.dispatch.clear()
+        self._subscribe()
 
     def feed(self, record: Record) -> None:
         kind = type(record.event)
