@@ -128,6 +128,7 @@ class FaultEntry(Table):
 class ContractTable(Table):
     may_drop: bool = False
     may_end: list[str] = []
+    may_stall: bool = False
     fixed_order: bool = False
     refused: list[str] = []
 
