@@ -924,7 +924,7 @@ class EpisodeExported(Event, frozen=True):
 
 
 class EpisodeCannotSave(Event, frozen=True):
-    """Reported in ``restarts`` of a prepare."""
+    """Reported in ``restarts`` of a prepare, or in ``lost`` of a commit: it starts over."""
 
     key: str
     participant: str

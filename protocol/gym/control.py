@@ -16,6 +16,7 @@ from protocol.gym.decisions import (
     Refuse,
     decide_commit,
     decide_dropped,
+    decide_lost,
     decide_number,
     decide_prepare,
     decide_renew,
@@ -27,7 +28,7 @@ from protocol.gym.decisions import (
 from protocol.gym.lease import INSTANT_S, Lease
 from protocol.gym.participant import PREPARE_ORDER, RESUME_ORDER, RETIRE_ORDER, Kind, Participant, in_order
 from protocol.gym.phases import Move
-from protocol.gym.saving import export, install, read_saved
+from protocol.gym.saving import export, install, read_saved, recorder
 from protocol.gym.sessions import Sessions
 from protocol.history import (
     AdmissionClosed,
@@ -247,11 +248,14 @@ class ControlPlane:
             assert opened is not None  # decide_commit refuses when nothing is open
             if opened.committed is None:
                 servers = in_order(self.participants, PREPARE_ORDER)
+                lost = decide_lost(request.scope, self.sessions.installed, self.sessions.claimed)
+                for key in lost:
+                    self.rt.record(EpisodeCannotSave(key, recorder(servers)))
                 episodes = await export(self.rt, request.checkpoint, request.folder, servers, self.sessions)
                 self.drop_installed(decide_dropped(self.sessions.installed, request.scope))
                 names = tuple(participant.name for participant in servers)
                 runs = tuple(episode.key for episode in episodes if episode.kind == "run-id")
-                opened.committed = Committed(names, episodes, runs, tuple(self.sessions.replied))
+                opened.committed = Committed(names, episodes, runs, tuple(self.sessions.replied), tuple(lost))
             return opened.committed
 
     async def resume(self, request: Resume) -> None:
