@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from protocol.config import Job
+from protocol.external import NOTHING, External, Service
 from protocol.history import Event, LifeStarted, Record
 
 
@@ -43,11 +44,14 @@ class Violation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end."""
+    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end.
+
+    ``effects``: the services outside the job, which no crash resets."""
 
     may_drop: bool = False
     may_end: tuple[str, ...] = ()
     fixed_order: bool = False  # a restored run equals the reference in everything
+    effects: tuple[Service, ...] = ()
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,7 +258,7 @@ class Panel:
             for kind in dict.fromkeys((*judge.needs, *judge.sees)):
                 self.dispatch.setdefault(kind, []).append(judge)
 
-    def begin(self, durable: Durable, external: Any = None) -> None:
+    def begin(self, durable: Durable, external: External = NOTHING) -> None:
         for judge in self.judges:
             self._take(judge, partial(judge.obligations, durable, external))
 
@@ -272,7 +276,7 @@ class Panel:
             except Exception as error:  # a judge that crashes is a verdict of its own: UNKNOWN
                 self.crashed[judge.invariant] = f"{type(error).__name__}: {error}"
 
-    def end(self, durable: Durable, external: Any, status: RunStatus, references: Mapping[str, Any] | None) -> None:
+    def end(self, durable: Durable, external: External, status: RunStatus, references: Mapping[str, Any] | None) -> None:
         for judge in self.judges:
             reference = references.get(judge.invariant) if references is not None else None
             self._take(judge, partial(judge.end, durable, external, status, reference))
@@ -319,13 +323,14 @@ def judge_life(
     finish: Mapping[str, bytes],
     status: RunStatus,
     references: Mapping[str, Any] | None,
+    external: tuple[External, External] = (NOTHING, NOTHING),
 ) -> Panel:
-    """Judge one saved life."""
+    """Judge one saved life. ``external``: what outside services held at its start and at its end."""
     panel = Panel(judges, terms)
-    panel.begin(Durable(start))
+    panel.begin(Durable(start), external[0])
     for record in records:
         panel.feed(record)
-    panel.end(Durable(finish), None, status, references)
+    panel.end(Durable(finish), external[1], status, references)
     return panel
 
 

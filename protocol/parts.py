@@ -35,8 +35,11 @@ class Environment(Protocol):
         """The tool call that the model's tokens stand for; None ends the episode."""
         ...
 
-    async def run_tool(self, state: dict[str, Any], call: ToolCall, key: str) -> tuple[int, ...]:
-        """Run it: changes ``state`` in place, at once, after its latency; returns the reply's tokens (at least 1)."""
+    async def run_tool(self, state: dict[str, Any], call: ToolCall, key: str, effect: str) -> tuple[int, ...]:
+        """Run it: changes ``state`` in place, at once, after its latency; returns the reply's tokens (at least 1).
+
+        ``key`` is the staging key of the turn. A tool that an outside service answers is asked for under the key
+        ``effect`` (``protocol.gym.effects.deliver``), and its answer is in the state and in the reply."""
         ...
 
     def reward(self, task: PromptTask, state: dict[str, Any]) -> float:

@@ -86,12 +86,12 @@ def _life(
     records = unpack_history(packed[history], where[history])
     records_fit(records, life.number, life.events, where[history])
     panel = Panel(judges, terms)
-    panel.begin(Durable(unpack_files(packed[start], where[start])))
+    panel.begin(Durable(unpack_files(packed[start], where[start])), life.external[0])
     for record in records:
         panel.feed(record)
     files = unpack_files(packed[end], where[end])
     if life.status.outcome != "crashed":  # a crashed life has no end to judge: what it still owed fell with it
-        panel.end(Durable(files), None, life.status, references)
+        panel.end(Durable(files), life.external[1], life.status, references)
     return panel, records
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol import identity, messages
 from protocol.config import Job
+from protocol.external import Service
 from protocol.history import KINDS, RENAMED
 
 LATER_VERBS = (
@@ -99,8 +100,9 @@ OPERATIONS = {
 }
 
 
-def process_names(job: Job) -> tuple[str, ...]:
-    """Every process of a run of ``job``; ``job`` itself is one (it records what the world does)."""
+def process_names(job: Job, services: Sequence[Service] = ()) -> tuple[str, ...]:
+    """Every process of a run of ``job``, and the services outside of it; ``job`` itself is one (it records what the world
+    does)."""
     return (
         "job",
         identity.CONTROLLER,
@@ -109,13 +111,16 @@ def process_names(job: Job) -> tuple[str, ...]:
         *(identity.finalizer_name(index) for index in range(job.num_finalizer_workers)),
         *(identity.worker_name(index) for index in range(job.generation_workers)),
         *(identity.gym_name(index) for index in range(job.gym_instances)),
+        *(service.service for service in services),
     )
 
 
-def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, where: str) -> tuple[Fault | None, list[str]]:
+def fault_from(
+    at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, where: str, services: Sequence[Service] = ()
+) -> tuple[Fault | None, list[str]]:
     """One fault, or what is wrong with it: ``at`` is already well-typed, ``do`` is not. Each fault names its key."""
     wrong: list[str] = []
-    processes = process_names(job)
+    processes = process_names(job, services)
     if at["process"] not in processes:
         wrong.append(f"{where}.at.process is {at['process']!r}: this job has {', '.join(processes)}")
     event = RENAMED.get(at["event"], at["event"])

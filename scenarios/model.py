@@ -25,7 +25,7 @@ BUILTIN_WORKPLACE = "builtin:workplace"
 LOAD_MAX = 200_000  # rollouts of a step: the supported size
 PROCESSES_MAX = 1_000  # of one kind: more would not start in a lifetime
 LATER_LEVELS = ("prefix",)
-LATER_CONTRACT = ("prefix_cache", "mixed_weights", "effects")  # modelled by a later step
+LATER_CONTRACT = ("prefix_cache", "mixed_weights")  # modelled by a later step
 
 
 class InputError(Exception):
@@ -67,8 +67,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def digest(self) -> str:
-        """8 hex characters over everything above (RULES 4)."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:8]
+        """8 hex characters over everything above (RULES 4); services outside the job count only where there are any."""
+        plain = msgspec.to_builtins(self)
+        if not plain["contract"]["effects"]:
+            del plain["contract"]["effects"]
+        return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()[:8]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -109,10 +112,22 @@ class FaultEntry(Table):
     do: dict[str, dict[str, Any]]
 
 
+NAME = r"^[a-z0-9][a-z0-9-]*$"
+
+
+class ServiceTable(Table):
+    """A service outside the job, as ``protocol.external.Service``: tools by how their names begin."""
+
+    service: str = Field(pattern=NAME)
+    tools: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
+    idempotent: bool = False
+
+
 class ContractTable(Table):
     may_drop: bool = False
     may_end: list[str] = []
     fixed_order: bool = False
+    effects: list[ServiceTable] = []
 
 
 class ExpectTable(Table):
@@ -134,7 +149,7 @@ class ScenarioFile(Table):
     """The TOML file, before its parts are checked against each other. ``job`` is checked by ``protocol.config``."""
 
     format: FileFormat
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    name: str = Field(pattern=NAME)
     tags: list[str] = []
     source: str = ""
     load: Load = Load()

@@ -4,7 +4,8 @@ It knows six domains and reads a tool's name as ``<domain>_<verb>_<noun>``. Verb
 the next id, so that a call made twice makes two; verbs that change or remove need the record's id; the others
 only read. An unknown tool and malformed arguments get an error reply, as a service would give one.
 
-The state of an episode is plain JSON: ``{"ordinal", "tables": {domain: {id: {field: text}}}}``.
+The state of an episode is plain JSON: ``{"ordinal", "tables": {domain: {id: {field: text}}}}``, and where tools go to an
+outside service ``"effects": {effect key: number that the service gave it}``: what has happened out there and is answered.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from protocol.messages import PromptTask, ToolCall
+from protocol.external import Service, service_of
+from protocol.gym.effects import deliver
+from protocol.messages import Effect, PromptTask, ToolCall
 from protocol.runtime import Runtime
 from sim.fake_engine import keyed
 
@@ -149,8 +152,17 @@ def effects(before: Tables, after: Tables) -> Counter[tuple[str, ...]]:
 class FakeWorkplace:
     """Implements ``protocol.parts.Environment``."""
 
-    def __init__(self, rt: Runtime, profile: WorkplaceProfile | Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        rt: Runtime,
+        profile: WorkplaceProfile | Mapping[str, Any] | None = None,
+        services: Sequence[Service] = (),
+        timeout_s: float = 60.0,
+    ) -> None:
+        """``services`` answer their tools from outside the job, each time within ``timeout_s``."""
         self.rt = rt
+        self.services = tuple(services)
+        self.timeout_s = timeout_s
         self.profile = WorkplaceProfile.of(profile)
         # Siblings start alike and are judged alike: what is the same for all of them is made once.
         self._seeded: dict[tuple[PromptTask, int], bytes] = {}
@@ -189,11 +201,19 @@ class FakeWorkplace:
             return None
         return {13: search(truth[-1]), 14: truth[-1], 15: varied(truth[-1], choice)}[choice]
 
-    async def run_tool(self, state: dict[str, Any], call: ToolCall, key: str) -> tuple[int, ...]:
+    async def run_tool(self, state: dict[str, Any], call: ToolCall, key: str, effect: str) -> tuple[int, ...]:
         profile = self.profile
         spread = profile.tool_max_s - profile.tool_min_s
         await self.rt.sleep(profile.tool_min_s + spread * self.rt.random("tool", key).random())
-        return word_tokens(apply_call(state["tables"], call), REPLY_TOKENS_MAX)
+        service = service_of(self.services, call.name)
+        if service is None:
+            return word_tokens(apply_call(state["tables"], call), REPLY_TOKENS_MAX)
+        # The service is told of every call, of one that it will answer with an error too.
+        payload = json.dumps([call.name, call.arguments])
+        answer = await deliver(self.rt, service, Effect(effect, payload), key, self.timeout_s)
+        state.setdefault("effects", {})[effect] = answer.number
+        reply = f"{service.service} number {answer.number}: {apply_call(state['tables'], call)}"
+        return word_tokens(reply, REPLY_TOKENS_MAX)
 
     def reward(self, task: PromptTask, state: dict[str, Any]) -> float:
         """Share of the expected effects that are there exactly as often as expected, less each one nobody asked for."""

@@ -17,6 +17,7 @@ from protocol.errors import Cause, Lost, PeerFailed, ProtocolError, Refusal
 from protocol.runtime import END, Handler
 from sim.faults import FaultBoard
 from sim.kernel import Kernel
+from sim.services import Services
 from sim.streams import SeededStream
 from sim.tasks import IDLE, OVER, Task, Wait
 
@@ -273,6 +274,7 @@ class Network:
     def __init__(self, kernel: Kernel, faults: FaultBoard, seed: int, life: int) -> None:
         self.kernel = kernel
         self.faults = faults
+        self.services = Services()  # outside the job: what is sent to them may land even if the job crashes
         self._seed = seed
         self._life = life
         self._links: dict[tuple[str, str], Link] = {}
@@ -314,6 +316,8 @@ class Network:
                 self.send(peer, caller, call.conclude, None, error)
                 return call
             request.answer_lost, request.answer_broken = how == "lost", how == "broken"
+        if peer in self.services:
+            self.services.leaves(peer, message)
         self.send(caller, peer, Request.arrive, request, None)
         return call
 

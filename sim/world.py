@@ -19,9 +19,10 @@ import msgspec
 
 from protocol import identity
 from protocol.config import Job
+from protocol.external import NOTHING, External
 from protocol.history import Event, FaultInjected, LifeStarted, ProcessStarted, Record, record_bytes
 from protocol.job import processes
-from protocol.judging import Panel, RunStatus
+from protocol.judging import Contract, Panel, RunStatus
 from protocol.messages import DiscardGroup
 from protocol.parts import Factory, Parts
 from protocol.runtime import Runtime
@@ -30,6 +31,7 @@ from sim.faults import FaultBoard
 from sim.kernel import Kernel
 from sim.network import Network
 from sim.runtime import SimRuntime
+from sim.services import FakeService, ServiceProfile, Services
 from sim.tasks import Wait, Waiter
 
 JOB = "job"  # the process that starts lives and injects faults
@@ -52,6 +54,8 @@ class ScenarioLike(Protocol):
     def faults(self) -> Any: ...
     @property
     def profile(self) -> Any: ...
+    @property
+    def contract(self) -> Contract: ...
 
 
 class Recorder:
@@ -107,6 +111,7 @@ class World:
         keep_history: bool = True,
         processes: Mapping[str, Factory] | None = None,
         clean_up: Callable[[Runtime], Coroutine[Any, Any, None]] | None = None,
+        external: External = NOTHING,
     ) -> None:
         self.scenario = scenario
         self.seed = seed
@@ -133,11 +138,13 @@ class World:
         self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
         self.faults = FaultBoard(scenario.faults, life, self._report_fault, self._send_discard)
         self.triggers = self.faults.triggers
+        self.services = Services(scenario.contract.effects, external)
         self._stage()
 
     def _stage(self) -> None:
         self.kernel = Kernel(self.seed, self.life, self.schedule, self.timed)
         self.network = Network(self.kernel, self.faults, self.seed, self.life)
+        self.network.services = self.services
         self._job_recorder = Recorder(self, self.kernel, JOB)
 
     # --- what the explorer reads ---------------------------------------------------------------------------------
@@ -208,6 +215,8 @@ class World:
         self._core_ns, self._judge_ns = self.core_ns, self.judge_ns
         self._stage()
         self._started = True
+        for name in self.services.held:
+            FakeService(self._runtime(name), self.services, ServiceProfile.of(self.scenario.profile)).serve()
         for ordinal, told in self._discards:
             self._send_discard(ordinal, told)
         for name, factory in self._factories().items():
@@ -269,7 +278,7 @@ class World:
         job, profile = self.scenario.job, self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
-            environment=lambda rt: FakeWorkplace(rt, profile),
+            environment=lambda rt: FakeWorkplace(rt, profile, self.scenario.contract.effects, job.rpc_timeout_s),
             data_plane=lambda rt: FakeDataPlane(rt, profile),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=self._participants,

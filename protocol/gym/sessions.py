@@ -16,7 +16,7 @@ from protocol.errors import Cause, MissingFile, ProtocolError
 from protocol.gym import records
 from protocol.gym.records import SessionRecord, state_digest
 from protocol.history import EpisodeAdmitted, EpisodeEnded, EpisodeParked, ReplySent, TurnCompleted
-from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key, worker_name
+from protocol.identity import GymCheckpointEpisode, effect_key, model_call_id, staging_key, worker_name
 from protocol.messages import Generate, Generated, RowCompleted, RowFailed
 from protocol.parts import Environment
 from protocol.runtime import Outlet, Runtime, Task
@@ -185,7 +185,8 @@ class Sessions:
             return records.answered(record, generated)
         savable = self.environment.can_be_saved(record.ordinal, record.generation, record.turn)
         self.tool_begins(session, savable)
-        reply = await self.environment.run_tool(session.state, asked, call)
+        effect = effect_key(GymCheckpointEpisode.of(session.key), record.turn, 0)  # one tool call a turn
+        reply = await self.environment.run_tool(session.state, asked, call, effect)
         self.tool_ends(session, savable)
         self.rt.record(TurnCompleted(session.key, record.turn, asked.name, state_digest(session.state)))
         return records.acted(record, generated, reply, self.job.max_turns)

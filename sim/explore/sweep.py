@@ -160,6 +160,11 @@ def _result(explorer: Explorer, judged: Sequence[int], verified: Verified, wall_
         wall_s=round(wall_s, 3),
         peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         history_hash=history.hexdigest(),
+        repeated_work={
+            "points": counted.repeating,
+            "effects": sum(row.repeated for row in ran),
+            "most": max((row.repeated for row in ran), default=0),
+        },
         rows=[class_row(row) for row in ran],
         carries=classes.carries(),
         verified=verified,
