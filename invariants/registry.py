@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from invariants.configuration.refused_at_set_up import RefusedAtSetUp
 from invariants.durability.canonical_rows_are_the_sidecars import CanonicalRowsAreTheSidecars
 from invariants.durability.cursor_and_reservations_share_a_prefix import CursorAndReservationsShareAPrefix
 from invariants.durability.every_anchor_gets_its_snapshot import EveryAnchorGetsItsSnapshot
@@ -42,6 +43,7 @@ from invariants.ledger.forgotten_was_retired import ForgottenWasRetired
 from invariants.ledger.groups_are_whole import GroupsAreWhole
 from invariants.ledger.marks_are_forgotten import MarksAreForgotten
 from invariants.ledger.new_identity_costs_one import NewIdentityCostsOne
+from invariants.ledger.no_section_visits_all import NoSectionVisitsAll
 from invariants.ledger.no_stream_outlives_its_rollout import NoStreamOutlivesItsRollout
 from invariants.ledger.one_live_execution import OneLiveExecution
 from invariants.ledger.one_open_step import OneOpenStep
@@ -98,8 +100,10 @@ JUDGES: tuple[type[Judge], ...] = (
     NothingIsRestoredInPart,  # I39
     ParticipantsAreThere,  # I40
     ContinuedOnce,  # I41
+    NoSectionVisitsAll,  # I42
     TrainedIsWhatWasGenerated,  # I43
     NoStagedRowIsLeftBehind,  # I49
+    RefusedAtSetUp,  # I59
     TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
     ControlCallsAreThisRuns,  # I64

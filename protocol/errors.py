@@ -36,6 +36,11 @@ class Cause(Enum):
     BROKEN = "broken"  # ownership, topology or reply mismatch: stop, nothing can be trusted
 
 
+def row_cause(cause: Cause) -> Cause:
+    """The class of a row whose episode failed: DATA if the same task would fail again, else INFRA."""
+    return Cause.DATA if cause in (Cause.DATA, Cause.BROKEN) else Cause.INFRA
+
+
 class ProtocolError(Exception):
     """Root of the tree. ``cause`` says what may be done about it."""
 

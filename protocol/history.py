@@ -70,8 +70,29 @@ class CleanupDone(Event, frozen=True):
     removed: int
 
 
-class ProcessStarted(Event, frozen=True):
-    """any process: its factory was called; volatile state is empty."""
+class ProcessStarted(Event, frozen=True, omit_defaults=True):
+    """any process: its factory was called; volatile state is empty. ``incarnation`` counts its starts within a life."""
+
+    incarnation: int = 1
+
+
+class ProcessKilled(Event, frozen=True):
+    """job: one process died alone, with its volatile state; its files stay, and whoever waits for it hears Lost."""
+
+    process: str
+
+
+class ProcessStalled(Event, frozen=True):
+    """job: one process stands still, and counts as alive, for ``for_s`` (0.0: until another event lets it go on)."""
+
+    process: str
+    for_s: float
+
+
+class ProcessContinued(Event, frozen=True):
+    """job: a process that stood still goes on."""
+
+    process: str
 
 
 class RunEnded(Event, frozen=True):
@@ -287,6 +308,23 @@ class ForgetAccepted(Event, frozen=True):
     rollout: str
 
 
+# --- work over many live rollouts (controller) -----------------------------------------------------------------------------
+
+
+class WalkSliced(Event, frozen=True):
+    """A walk over ``rollouts`` live ones that took several ``slices``, each in a section of its own; ``longest`` of them."""
+
+    rollouts: int
+    slices: int
+    longest: int
+
+
+class SectionVisited(Event, frozen=True):
+    """The running section has looked at so many live rollouts: more than one may (I42). Counted where they are kept."""
+
+    rollouts: int
+
+
 # --- request deadlines (controller) ---------------------------------------------------------------------------------------
 
 
@@ -321,11 +359,19 @@ class RolloutTimedOut(Event, frozen=True):
 # --- barrier and gate (controller) ---------------------------------------------------------------------------------------
 
 
-class MutationEntered(Event, frozen=True):
-    """Outermost entry. ``barrier``: data-plane | dispatch."""
+class MutationWaits(Event, frozen=True):
+    """A mutation finds a checkpoint active or waiting, and begins to wait for it."""
 
     barrier: str
     kind: str
+
+
+class MutationEntered(Event, frozen=True, omit_defaults=True):
+    """Outermost entry. ``barrier``: data-plane | dispatch. ``waited_s``: how long it was kept out."""
+
+    barrier: str
+    kind: str
+    waited_s: float = 0.0
 
 
 class MutationLeft(Event, frozen=True):
@@ -344,7 +390,10 @@ class ExclusiveWaited(Event, frozen=True):
 
 
 class ExclusiveEntered(Event, frozen=True):
+    """``waited_s``: since it was asked for, the turn of an earlier checkpoint included."""
+
     barrier: str
+    waited_s: float = 0.0
 
 
 class ExclusiveLeft(Event, frozen=True):
@@ -534,6 +583,19 @@ class CutTaken(Event, frozen=True):
     consumed: int
     open: int
     passed: int
+    rolled_back: int = 0  # claimed groups of an open train step, written as if they were not
+
+
+class DataPlaneSaveIssued(Event, frozen=True):
+    """controller: the data plane was asked to write its rows, inside the exclusive section of the cut of this ``role``."""
+
+    role: str
+    sequence: int
+
+
+class DataPlaneSaveDone(Event, frozen=True):
+    role: str
+    sequence: int
 
 
 class SnapshotPublished(Event, frozen=True):
@@ -629,6 +691,15 @@ class Restored(Event, frozen=True):
     finalized: KeySet
     replay: KeySet
     ledger: str
+
+
+class GroupRecovered(Event, frozen=True):
+    """controller: an unfinished group of the restored ledger has its turn. ``reused`` of its siblings come sealed, ``unsealed``
+    ones are to be dispatched again (unless the group is dropped as stale)."""
+
+    group: str
+    reused: int
+    unsealed: int
 
 
 # --- Gym control as the controller sees it -----------------------------------------------------------------------------

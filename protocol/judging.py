@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from protocol.config import Job
+from protocol.errors import ConfigError
 from protocol.external import NOTHING, External, Service
 from protocol.history import Event, LifeStarted, Record
 
@@ -44,14 +45,19 @@ class Violation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end.
-
-    ``effects``: the services outside the job, which no crash resets."""
+    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end. ``refused``: keys of a
+    configuration that set-up must refuse, each by its name (empty: it must accept it). ``effects``: the services outside the
+    job, which no crash resets."""
 
     may_drop: bool = False
     may_end: tuple[str, ...] = ()
     fixed_order: bool = False  # a restored run equals the reference in everything
     effects: tuple[Service, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    def allows(self, error: str) -> bool:
+        """Whether a run may end with this typed error."""
+        return error in self.may_end or (bool(self.refused) and error == ConfigError.__name__)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):

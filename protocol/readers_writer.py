@@ -7,7 +7,7 @@ one without waiting (else the two would wait for each other).
 
 from __future__ import annotations
 
-from protocol.history import ExclusiveEntered, ExclusiveLeft, ExclusiveWaited, MutationEntered, MutationLeft
+from protocol.history import ExclusiveEntered, ExclusiveLeft, ExclusiveWaited, MutationEntered, MutationLeft, MutationWaits
 from protocol.runtime import Runtime, Task
 
 DATA_PLANE_BARRIER = "data-plane"
@@ -46,10 +46,15 @@ class Mutation:
         if depth is not None:
             lock.holders[task] = depth + 1
             return
-        while lock.closed:
-            await lock.changed.wait()
+        waited_s = 0.0
+        if lock.closed:
+            asked = lock.rt.now()
+            lock.rt.record(MutationWaits(barrier=lock.name, kind=self.kind))
+            while lock.closed:
+                await lock.changed.wait()
+            waited_s = lock.rt.now() - asked
         lock.holders[task] = 1
-        lock.rt.record(MutationEntered(barrier=lock.name, kind=self.kind))
+        lock.rt.record(MutationEntered(barrier=lock.name, kind=self.kind, waited_s=waited_s))
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         lock = self.lock
@@ -73,6 +78,7 @@ class Exclusive:
     async def __aenter__(self) -> None:
         lock = self.lock
         assert lock.rt.task() not in lock.holders, "a task that holds a mutation would wait for itself"
+        asked = lock.rt.now()
         while lock.closed:
             await lock.changed.wait()
         lock.closed = True  # before the drain: mutations that come from now on wait
@@ -85,7 +91,7 @@ class Exclusive:
         finally:
             if not entered:  # cancelled while waiting: whoever waits behind us goes on
                 self._leave()
-        lock.rt.record(ExclusiveEntered(barrier=lock.name))
+        lock.rt.record(ExclusiveEntered(barrier=lock.name, waited_s=lock.rt.now() - asked))
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._leave()

@@ -11,7 +11,7 @@ from typing import Any
 
 from protocol.config import Job, fingerprint
 from protocol.controller.deadlines import DeadlineClock
-from protocol.data_plane.replay import ReplayIndex, Slot
+from protocol.data_plane.replay import ReplayIndex, Slot, rows_of
 from protocol.errors import Lost
 from protocol.identity import control_token
 from protocol.ledger.ledger import Ledger
@@ -19,6 +19,7 @@ from protocol.messages import Message, PromptTask
 from protocol.readers_writer import DATA_PLANE_BARRIER, DISPATCH_GATE, ReadersWriter
 from protocol.runtime import Runtime
 from protocol.slices import Slices
+from protocol.visits import LiveRecords
 
 
 def fingerprint_of(job: Job, tasks: Sequence[PromptTask]) -> str:
@@ -41,8 +42,10 @@ class Run:
         self.optimizer_commit_in_progress = False
         self.ledger = Ledger(rt)
         self.slices = Slices(rt, job.num_generations_per_prompt)
-        self.replay = ReplayIndex()
-        self.claimed: dict[str, Slot] = {}  # slots of the open train step, in order of claim
+        self.replay = ReplayIndex(self.ledger.visits)
+        self.claimed: dict[str, Slot] = LiveRecords(
+            self.ledger.visits, rows_of
+        )  # slots of the open train step, in order of claim
         # Lock order: the checkpoint lock, then the gate, then the barrier (PROTOCOL 1.8).
         self.lock = rt.lock()
         self.gate = ReadersWriter(rt, DISPATCH_GATE)

@@ -210,6 +210,15 @@ def copied(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
+def copied_error(error: ProtocolError) -> ProtocolError:
+    """As above; one that cannot cross arrives untyped."""
+    try:
+        copy: ProtocolError = copied(error)
+    except Exception as failure:
+        return PeerFailed(f"{type(error).__name__} cannot cross a process boundary ({failure}): {error}")
+    return copy
+
+
 class Request:
     """One call or stream on its way: what both its ends know."""
 
@@ -247,7 +256,7 @@ class Request:
             try:
                 value = copied(await self.reply.run(handler, self.message))
             except ProtocolError as raised:
-                error = copied(raised)
+                error = copied_error(raised)
             except Exception as raised:
                 error = PeerFailed(f"{self.name} failed: {type(raised).__name__}: {raised}")
         later(lambda: self.reply.conclude(value, error))

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from invariants.registry import JUDGES
 from reports.failure import Evidence
+from reports.figures.life import run_figures
 from reports.html import sweep_page
 from reports.junit import junit_xml
 from reports.summary import print_run, print_sweep
@@ -25,7 +26,7 @@ from rollproof.saving import SavedRun, SavedSweep
 from rollproof.sweeping import FinishedSweep
 from rollproof.tokens import address_text
 from scenarios.files import Loaded
-from sim.explore.explorer import repeated_work
+from sim.explore.explorer import effects_again
 
 
 def guarantees() -> dict[str, str]:
@@ -47,7 +48,7 @@ def run_report(saved: SavedRun, judged: JudgedRun, evidence: list[Evidence]) -> 
         "lives": [
             {"number": life.number, "outcome": life.status.outcome, "error": life.status.error, "fired": life.fired,
              "address": life.address, "events": life.events, "steps": life.steps, "time_s": life.time_s,
-             "repeated_work": repeated_work(records)}
+             "repeated_work": effects_again(records)}
             for life, records in zip(saved.lives, judged.histories, strict=True)
         ],
         "violations": [
@@ -55,6 +56,7 @@ def run_report(saved: SavedRun, judged: JudgedRun, evidence: list[Evidence]) -> 
             for item in evidence
         ],
         "messages": judged.messages,
+        "figures": msgspec.to_builtins(run_figures(judged.histories)),
     }  # fmt: skip
 
 

@@ -1,7 +1,17 @@
 """Faults of a scenario: where (a protocol event of one process) and what the world does there.
 
-Verbs of this step: ``break_stream``, ``fail_call``, ``discard``, ``config``. The others of the scenario format are
-known by name, so that a file which uses one is told that it comes later and not that it is misspelt.
+With ``edge = "after"`` a fault takes effect at the boundary after the step that recorded the event, with ``"before"``
+inside that record: the call that an ``...Issued`` event announces is then already affected.
+
+What has no verb of its own is said with these:
+    a late reply of an older attempt    ``delay`` of a reply of RunRows by more than the row's deadline, or ``delay`` of it
+                                        and a ``discard`` of the group while it is on its way
+    a delayed data-plane save           ``delay`` of SaveCheckpoint (the request: the save is late; the reply: its word is)
+    a delayed weight write              ``delay`` of SaveWeights, or of SetWeightVersion for the weights of the workers
+    a train step that commits at any await    ``hold`` the controller's cut: ``hold`` belongs to one process, so hold what
+                                        the cut waits for (gym-0 at ControlReceived, data-plane at FileIssued) until the
+                                        controller records StepCommitted
+    a group discarded at any await      ``discard`` at any event, on either edge
 """
 
 from __future__ import annotations
@@ -18,20 +28,13 @@ from protocol.config import Job
 from protocol.external import Service
 from protocol.history import KINDS, RENAMED
 
-LATER_VERBS = (
-    "kill",
-    "stall",
-    "restart",
-    "drop",
-    "delay",
-    "duplicate",
-    "reorder",
-    "refuse",
-    "partial_put",
-    "lose_rows",
-    "abort",
-    "hold",
-)
+PartitionName = Literal["canonical", "staging", "rollout_data", "rollout_staging"]
+PARTITION_NAMES = {
+    "canonical": messages.CANONICAL,
+    "staging": messages.STAGING,
+    messages.CANONICAL: messages.CANONICAL,
+    messages.STAGING: messages.STAGING,
+}
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +67,14 @@ class BreakStream(Verb):
 class FailCall(Verb):
     """The next ``times`` calls of message ``operation`` to ``to`` fail.
 
-    ``how``: error (refused as UNAVAILABLE, the peer never sees it); or the peer handles it, and broken (the caller is told
-    that the answer is lost) or lost (no answer comes).
+    ``how``: error (refused with ``cause``, the peer never sees it); or the peer handles it, and broken (the caller is told
+    that the answer is lost) or lost (no answer comes). ``cause`` None: unavailable, of a model call data.
     """
 
     operation: str
     to: str
     how: Literal["error", "broken", "lost"] = "error"
+    cause: Literal["infra", "data", "unavailable", "broken"] | None = None
     times: int = Field(default=1, ge=1)
 
 
@@ -87,12 +91,114 @@ class ChangeConfig(Verb):
     instance: str
 
 
+class Kill(Verb):
+    """``process`` dies, and is not started again in this life."""
+
+    process: str
+
+
+class Restart(Verb):
+    """``process`` dies, and is started again ``after_s`` later, with nothing but its files."""
+
+    process: str
+    after_s: float = Field(default=0.5, ge=0.0, le=100_000.0)
+
+
+class Stall(Verb):
+    """``process`` stands still for ``for_s``."""
+
+    process: str
+    for_s: float = Field(gt=0.0, le=100_000.0)
+
+
+class Until(Verb):
+    process: str
+    event: str
+    occurrence: int = Field(default=1, ge=1)
+
+
+class Hold(Verb):
+    """The process of ``at`` stops there until another one records an event."""
+
+    until: Until
+
+
+class OfMessages(Verb):
+    """The next ``times`` requests of message ``operation`` to ``to``, or replies to them from there (each item that a
+    stream delivers, and its end, is one)."""
+
+    operation: str
+    to: str
+    what: Literal["request", "reply"] = "request"
+    times: int = Field(default=1, ge=1)
+
+
+class Drop(OfMessages):
+    """They vanish."""
+
+
+class Delay(OfMessages):
+    """They land ``by_s`` later, and hold up what comes behind them on the same link."""
+
+    by_s: float = Field(gt=0.0, le=100_000.0)
+
+
+class Duplicate(OfMessages):
+    """They land twice."""
+
+
+class Reorder(OfMessages):
+    """The next message on the same link overtakes them."""
+
+
+class Refuse(Verb):
+    """The next ``rows`` rows at the door of ``instance`` are refused as checkpoint_parked, though it is open."""
+
+    instance: str
+    rows: int = Field(ge=1)
+
+
+class PartialPut(Verb):
+    """The next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail."""
+
+    partition: PartitionName
+    rows: int = Field(ge=0)
+    times: int = Field(default=1, ge=1)
+
+
+class LoseRows(Verb):
+    """The next ``times`` gets from ``partition`` that find something come back ``rows`` rows short."""
+
+    partition: PartitionName
+    rows: int = Field(ge=1)
+    times: int = Field(default=1, ge=1)
+
+
+class Abort(Verb):
+    """The newest model call at ``worker``, or the next one there, is aborted (INFRA)."""
+
+    worker: str
+
+
 VERBS: dict[str, type[Verb]] = {
+    "kill": Kill,
+    "restart": Restart,
+    "stall": Stall,
+    "hold": Hold,
+    "drop": Drop,
+    "delay": Delay,
+    "duplicate": Duplicate,
+    "reorder": Reorder,
     "break_stream": BreakStream,
     "fail_call": FailCall,
+    "refuse": Refuse,
+    "abort": Abort,
+    "partial_put": PartialPut,
+    "lose_rows": LoseRows,
     "discard": Discard,
     "config": ChangeConfig,
 }
+FATES = ("kill", "restart", "stall", "hold")
 OPERATIONS = {
     kind.__name__.lower(): kind.__name__
     for kind in vars(messages).values()
@@ -126,36 +232,23 @@ def fault_from(
     event = RENAMED.get(at["event"], at["event"])
     if event not in KINDS:
         wrong.append(f"{where}.at.event is {event!r}: it must be an event of docs/events.md{nearest(event, KINDS)}")
-    if at["edge"] == "before":
-        wrong.append(f"{where}.at.edge 'before' comes with a later step of this project: use 'after'")
     if len(do) != 1:
         wrong.append(f"{where}.do has {len(do)} verbs: it must have exactly one of {', '.join(VERBS)}")
         return None, wrong
     (verb, raw), *_ = do.items()
-    if verb in LATER_VERBS:
-        wrong.append(f"{where}.do.{verb} comes with a later step of this project: this one has {', '.join(VERBS)}")
-    elif verb not in VERBS:
-        wrong.append(f"{where}.do.{verb} is not a known verb: it must be one of {', '.join(VERBS)}")
     if verb not in VERBS:
+        close = nearest(verb, VERBS)
+        wrong.append(f"{where}.do.{verb} is not a known verb{close}: it must be one of {', '.join(VERBS)}")
         return None, wrong
     try:
         arguments = VERBS[verb].model_validate(raw).model_dump()
     except ValidationError as error:
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
-    gyms = tuple(identity.gym_name(index) for index in range(job.gym_instances))
-    for key, right in (("instance", gyms), ("to", processes)):
-        if key in arguments and arguments[key] not in right:
-            what = "Gym instances are" if key == "instance" else "processes are"
-            wrong.append(f"{where}.do.{verb}.{key} is {arguments[key]!r}: this job's {what} {', '.join(right)}")
+    wrong += _misplaced(verb, (at["process"], event), arguments, job, services, f"{where}.do.{verb}")
     if verb == "config" and (at["process"], event) != ("job", "LifeStarted"):
         wrong.append(f"{where}.at is {event} of {at['process']}: config takes effect at LifeStarted of job only")
-    if verb == "fail_call":
-        operation = str(arguments["operation"]).replace("_", "").lower()
-        if operation not in OPERATIONS:
-            wrong.append(f"{where}.do.fail_call.operation is {arguments['operation']!r}: it must be the name of a message"
-                         f"{nearest(operation, OPERATIONS)}")  # fmt: skip
-        else:
-            arguments["operation"] = OPERATIONS[operation]
+    if verb in FATES and (at["process"], event) == ("job", "LifeStarted"):
+        wrong.append(f"{where}.at is LifeStarted of job: no process has started there that {verb} could befall")
     if wrong:
         return None, wrong
     return Fault(
@@ -167,6 +260,50 @@ def fault_from(
         verb=verb,
         arguments=arguments,
     ), []
+
+
+def _misplaced(
+    verb: str, at: tuple[str, str], arguments: dict[str, Any], job: Job, services: Sequence[Service], where: str
+) -> list[str]:
+    """What ``arguments`` name that this job does not have, or that the verb cannot befall. Completes ``operation``."""
+    wrong: list[str] = []
+    processes = process_names(job, services)
+    outside = tuple(service.service for service in services)
+    real = tuple(name for name in process_names(job) if name != "job")
+    gyms = tuple(identity.gym_name(index) for index in range(job.gym_instances))
+    workers = tuple(identity.worker_name(index) for index in range(job.generation_workers))
+    for key, right, what in (
+        ("instance", gyms, "Gym instances are"),
+        ("worker", workers, "workers are"),
+        ("to", (*real, *outside), "processes are"),
+        ("process", real, "processes are"),
+    ):
+        if key in arguments and arguments[key] not in right:
+            wrong.append(f"{where}.{key} is {arguments[key]!r}: this job's {what} {', '.join(right)}")
+    if verb in ("kill", "restart") and arguments["process"] == identity.CONTROLLER:
+        wrong.append(f"{where}.process is {identity.CONTROLLER!r}: the job ends with it, and that is what a crash point is")
+    if verb == "hold":
+        until = arguments["until"]
+        until["event"] = RENAMED.get(until["event"], until["event"])
+        if at[0] == "job" or at[0] in outside:
+            wrong.append(f"{where} is at an event of {at[0]}: it is no process of the job, and only such a one can be held")
+        if until["process"] not in processes:
+            wrong.append(f"{where}.until.process is {until['process']!r}: this job has {', '.join(processes)}")
+        elif until["process"] == at[0]:
+            wrong.append(f"{where}.until.process is {at[0]!r}: it stands still then, and would wait for itself for ever")
+        if until["event"] not in KINDS:
+            event = until["event"]
+            wrong.append(f"{where}.until.event is {event!r}: it must be an event of docs/events.md{nearest(event, KINDS)}")
+    if "operation" in arguments:
+        operation = str(arguments["operation"]).replace("_", "").lower()
+        if operation not in OPERATIONS:
+            wrong.append(f"{where}.operation is {arguments['operation']!r}: it must be the name of a message"
+                         f"{nearest(operation, OPERATIONS)}")  # fmt: skip
+        else:
+            arguments["operation"] = OPERATIONS[operation]
+    if "partition" in arguments:
+        arguments["partition"] = PARTITION_NAMES[arguments["partition"]]
+    return wrong
 
 
 def nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:

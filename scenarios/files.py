@@ -6,6 +6,7 @@ The order of the overlays is fixed: the scenario file, then ``--config``, ``--le
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -17,7 +18,6 @@ from pydantic import ValidationError
 
 from protocol import config, errors
 from protocol.config import LEVELS, Job
-from protocol.errors import ConfigError
 from protocol.external import Service
 from protocol.history import KINDS
 from protocol.judging import Contract
@@ -44,6 +44,7 @@ ERRORS = tuple(
     for name, kind in vars(errors).items()
     if isinstance(kind, type) and issubclass(kind, errors.ProtocolError) and kind is not errors.ProtocolError
 )
+SET_UP_JUDGES = ("I59",)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,10 +122,12 @@ def read_toml(path: Path, where: str) -> dict[str, Any]:
 def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay: Overlay | None, faults: str | None) -> Scenario:
     raw = read_toml(path, where)
     table, wrong = _parse(raw)
-    job, job_faults = _job(raw, table, level, overlay)
-    wrong += job_faults
+    job, tables, job_faults = _job(raw, table, level, overlay)
     entries: tuple[Fault, ...] = ()
     services: tuple[Service, ...] = ()
+    if table is None or not table.contract.refused:
+        tables = {}
+        wrong += job_faults
     if table is not None:
         services, service_faults = _services(table.contract.effects, job)
         wrong += service_faults
@@ -148,11 +151,16 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
     if faults is not None:
         entries += _faults_file(faults, job, services)
     rows, data_name = _tasks(table.load.tasks, path, tasks)
+    if not tables:
+        without_effect = config.check(job, (task.name for task in rows))
+        if without_effect:
+            raise InputError.of(where, [f"job.{fault}" for fault in without_effect])
     return Scenario(
         name=table.name,
         tags=tuple(table.tags),
         source=table.source,
         job=job,
+        tables=tables,
         tasks=rows,
         data_name=data_name,
         faults=entries,
@@ -161,15 +169,23 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
             may_end=tuple(table.contract.may_end),
             fixed_order=table.contract.fixed_order,
             effects=services,
+            refused=tuple(table.contract.refused),
         ),
         expect=Expect(
             verdict=table.expect.verdict,
-            judges=None if table.expect.judges is None else tuple(table.expect.judges),
+            judges=_judges(table),
             reach=tuple(table.expect.reach),
         ),
         profile=table.profile,
         real=table.real,
     )
+
+
+def _judges(table: ScenarioFile) -> tuple[str, ...] | None:
+    """Judges that must be reached: of a run that set-up refuses, only the one of the refusal can be."""
+    if table.expect.judges is None:
+        return SET_UP_JUDGES if table.contract.refused else None
+    return tuple(table.expect.judges)
 
 
 def _parse(raw: dict[str, Any]) -> tuple[ScenarioFile | None, list[str]]:
@@ -184,11 +200,14 @@ def _parse(raw: dict[str, Any]) -> tuple[ScenarioFile | None, list[str]]:
         return None, wrong + faults_of(error)
 
 
-def _job(raw: dict[str, Any], table: ScenarioFile | None, level: str | None, overlay: Overlay | None) -> tuple[Job, list[str]]:
-    """The accepted job, or a default one and what is wrong; ``raw`` serves where the file as a whole has faults."""
+def _job(
+    raw: dict[str, Any], table: ScenarioFile | None, level: str | None, overlay: Overlay | None
+) -> tuple[Job, dict[str, Any], list[str]]:
+    """The job (what of it can be read), the tables it was read from after all overlays, and everything that is wrong with
+    it; ``raw`` serves where the file as a whole has faults."""
     values = raw.get("job", {})
     if not isinstance(values, dict):
-        return Job(), []  # said by the file's own model
+        return Job(), {}, []  # said by the file's own model
     values = _copy(values)
     wrong: list[str] = []
     sizes = table.load.model_dump() if table is not None else {}
@@ -197,22 +216,26 @@ def _job(raw: dict[str, Any], table: ScenarioFile | None, level: str | None, ove
             wrong.append(f"job.{target} is the load's: write it as load.{key}")
         if sizes.get(key) is not None:
             values[target] = sizes[key]
-    try:
-        config.job_from(values)
-    except ConfigError as error:
-        return Job(), wrong + str(error).split("; ")
+    wrong += config.read_job(values)[1]  # before anything is laid over it: an overlay hides no fault of the file
     for target, value in (overlay.values if overlay is not None else {}).items():
         _put(values, target, value)
     if level is not None:
         values["target_level"] = level
-    try:
-        job = config.job_from(values)
-    except ConfigError as error:
-        return Job(), wrong + str(error).split("; ")
-    refused = config.check(job)
-    if refused and overlay is not None:
-        refused = [f"{fault} (with {overlay.path} laid over it)" for fault in refused]
-    return job, wrong + [f"job.{fault}" if not fault.startswith("job.") else fault for fault in refused]
+    job, _ = config.read_job(values)
+    wrong += [f"job.{fault}{_laid_over(fault, overlay)}" for fault in config.check(job)]
+    return job, values, wrong
+
+
+def _laid_over(fault: str, overlay: Overlay | None) -> str:
+    """Which keys of the config file a fault comes from."""
+    if overlay is None:
+        return ""
+    named = [
+        f"{source} is {target.rpartition('.')[2]}" if source.rpartition(".")[2] != target.rpartition(".")[2] else source
+        for target, source in overlay.sources.items()
+        if re.search(rf"(?<![\w.]){re.escape(target)}(?![\w])", fault)
+    ]
+    return f" (with {', '.join(named)} of {overlay.path} laid over it)" if named else f" (with {overlay.path} laid over it)"
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,9 +243,12 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put(values: dict[str, Any], target: str, value: Any) -> None:
+    """Raise nothing where a table's place holds something else: that is said of the file."""
     *tables, key = target.split(".")
     for table in tables:
         values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            return
     values[key] = value
 
 

@@ -46,12 +46,17 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Everything a world needs to run one job, after all overlays. ``profile`` are knobs of the fakes."""
+    """Everything a world needs to run one job, after all overlays. ``profile`` are knobs of the fakes.
+
+    ``tables``: the job as its file has it, kept only where the contract says that set-up must refuse it; ``job`` is then
+    what could be read of it.
+    """
 
     name: str
     tags: tuple[str, ...] = ()
     source: str = ""
     job: Job = Job()
+    tables: dict[str, Any] = msgspec.field(default_factory=dict)
     tasks: tuple[PromptTask, ...] = ()
     data_name: str = BUILTIN_WORKPLACE
     faults: tuple[Fault, ...] = ()
@@ -67,11 +72,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def digest(self) -> str:
-        """8 hex characters over everything above (RULES 4); services outside the job count only where there are any."""
-        plain = msgspec.to_builtins(self)
-        if not plain["contract"]["effects"]:
-            del plain["contract"]["effects"]
-        return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()[:8]
+        """8 hex characters over everything above (RULES 4)."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:8]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -128,6 +130,7 @@ class ContractTable(Table):
     may_end: list[str] = []
     fixed_order: bool = False
     effects: list[ServiceTable] = []
+    refused: list[str] = []
 
 
 class ExpectTable(Table):

@@ -27,6 +27,7 @@ from protocol.messages import (
     Saved,
 )
 from protocol.runtime import Runtime
+from sim.fault_rows import RowFaults
 
 
 class DataPlaneProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -43,10 +44,12 @@ class Use(Enum):
 
 
 class FakeDataPlane:
-    """Process ``data-plane``. Its knobs are the ``data_plane`` table of a scenario's profile."""
+    """Process ``data-plane``. Its knobs are the ``data_plane`` table of a scenario's profile; ``faults`` may apply a put in
+    part, or leave rows out of a get."""
 
-    def __init__(self, rt: Runtime, profile: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, rt: Runtime, profile: Mapping[str, Any] | None = None, faults: RowFaults | None = None) -> None:
         self.rt = rt
+        self.faults = faults or RowFaults()
         self.profile = msgspec.convert((profile or {}).get("data_plane", {}), DataPlaneProfile)
         self.partitions = {name: Partition() for name in PARTITIONS}
         self.use = Use.FRESH
@@ -65,12 +68,18 @@ class FakeDataPlane:
         )
 
     async def put(self, message: PutSamples) -> None:
-        self._partition(message.partition).put(message.rows)
+        """A put that fails may have stored some of its rows, or all of them."""
+        stored = self.faults.stored(message.partition, len(message.rows)) if self.faults.puts else None
+        self._partition(message.partition).put(message.rows if stored is None else message.rows[:stored])
         await self._answer()
+        if stored is not None:
+            raise Refusal(f"put into {message.partition}: {stored} of {len(message.rows)} rows were stored", Cause.INFRA)
 
     async def get(self, message: GetSamples) -> tuple[tuple[str, bytes], ...]:
         """A partial miss is silent; only a read that finds nothing at all is refused."""
         found = self._partition(message.partition).get(message.keys)
+        if self.faults.gets:
+            found = found[: len(found) - self.faults.missing(message.partition, len(found))]
         await self._answer()
         if message.keys and not found:
             raise Refusal(f"none of {len(message.keys)} keys is in {message.partition}", Cause.INFRA)

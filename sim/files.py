@@ -70,6 +70,9 @@ class FileWait(Wait):
         if self.state == PENDING:
             self.settle(value, error)
 
+    def owner(self) -> str:
+        return self.task.process if self.task is not None else ""
+
     def _to(self) -> str:
         return self.extra if self.operation == "rename" else ""
 

@@ -7,11 +7,15 @@ slept; an await that need not wait, and a dead timer that pops, are none.
 Events of one instant run in the order of priorities drawn from the ``schedule`` stream; with the schedule
 ``fifo`` all priorities are equal and they run in the order they were scheduled.
 
+One process can die alone (``kill``) or stand still (``park``, ``unpark``): what the queue holds for it is found by its
+owner, so that nothing of this costs a step of an ordinary run anything.
+
 When a failure counts as unjoined is said in ``sim.tasks``.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
@@ -22,9 +26,10 @@ from simpy.events import EventPriority
 
 from protocol.runtime import Fenced
 from sim.streams import stream_seed
-from sim.tasks import Task
+from sim.tasks import Task, Waiter
 
 FIFO = "fifo"
+ORDER_S = 1e-9  # between two events that must keep their order; far above the resolution of a life's clock
 PRIORITY_BITS = 16
 
 
@@ -62,6 +67,9 @@ class Kernel:
         self.core_ns = 0  # inside coroutines, judges left out; only if timed
         self.judge_ns = 0
         self.after_step: list[Callable[[], None]] = []  # run once, at the boundary after the running step
+        self.doomed = ""  # the process of the running step, which dies in the middle of it
+        self.when_doomed: Callable[[str], None] | None = None  # told once that step has been torn off
+        self.parked: dict[str, list[tuple[float, Any, int, Any]]] = {}  # of each process that stands still, in order
 
     def clock(self) -> float:
         """Virtual seconds since the start of this stage."""
@@ -106,7 +114,10 @@ class Kernel:
             if self.steps >= last:
                 return "steps"
             self.steps += 1
-            step()
+            try:
+                step()
+            except Fenced:
+                self._tear_off()
             if after_step:
                 due = after_step[:]
                 after_step.clear()
@@ -117,9 +128,67 @@ class Kernel:
             if crash is not None and crash():
                 return "crashed"
 
+    # --- one process alone ---------------------------------------------------------------------------------------
+
+    def doom(self) -> None:
+        """The running step, of the process that is ``doomed``, goes no further: raises Fenced, under a fence, through all
+        that it is in."""
+        self.fenced = True
+        raise Fenced
+
+    def _tear_off(self) -> None:
+        assert self.doomed, "Fenced was raised in a life that goes on"
+        process, self.doomed = self.doomed, ""
+        self.fenced = False
+        self.current = None
+        if self.when_doomed is not None:
+            self.when_doomed(process)
+
+    def kill(self, process: str) -> list[Task]:
+        """No task of it is resumed again: their waits are withdrawn, what they had issued does not land, and they are
+        closed now, under the fence. The tasks that died."""
+        running = self.current
+        dead = [task for task in self.tasks if task.process == process]
+        self.fenced = True
+        for task in dead:
+            if task.wait is not None:
+                task.wait.withdraw()
+        for event in [entry[3] for entry in (*self.environment._queue, *self.parked.pop(process, ()))]:
+            if owner(event) == process:
+                event.callbacks.clear()
+        for task in dead:
+            task.wait = None
+            task.close()
+            del self.tasks[task]
+        self.fenced = False
+        self.current = running
+        return dead
+
+    def park(self, process: str) -> None:
+        """It stands still: what the queue holds for it is put aside."""
+        queue: list[Any] = self.environment._queue
+        self.parked[process] = sorted(entry for entry in queue if owner(entry[3]) == process)
+        queue[:] = [entry for entry in queue if owner(entry[3]) != process]
+        heapq.heapify(queue)
+
+    def unpark(self, process: str) -> None:
+        """It goes on: what was due meanwhile comes now, in its order; the rest at its time."""
+        queue: list[Any] = self.environment._queue
+        time = self.clock()
+        for due, priority, number, event in self.parked.pop(process):
+            time += ORDER_S
+            heapq.heappush(queue, (due if due > time else time, priority, number, event))
+
+    def unschedule(self, callback: Callable[[Any], None]) -> None:
+        """What the queue holds for ``callback`` pops as a dead timer does."""
+        for entry in self.environment._queue:
+            if entry[3].callbacks and entry[3].callbacks[0] == callback:
+                entry[3].callbacks.clear()
+
     def waiting(self) -> str:
-        """Every unfinished task and what it waits on, one a line."""
-        return "\n".join(task.describe() for task in self.tasks)
+        """Every unfinished task and what it waits on, one a line; first the processes that stand still."""
+        still = [f"{process} stands still" for process in self.parked]
+        return "\n".join([*still, *(task.describe() for task in self.tasks)])
 
     def bury(self) -> None:
         """End of this stage: raise the fence, close every unfinished coroutine now (not at a later collection)."""
@@ -128,4 +197,13 @@ class Kernel:
             task.close()
         self.tasks.clear()
         self.after_step.clear()
+        self.parked.clear()
         self.environment._queue.clear()
+
+
+def owner(event: Any) -> str:
+    """The process that an event of the queue resumes, or whose operation lands with it; '' for the network and the world."""
+    if not event.callbacks:
+        return ""
+    target = getattr(event.callbacks[0], "__self__", None)
+    return target.owner() if isinstance(target, Waiter) else ""

@@ -1,76 +1,59 @@
 """Calls and streams between the processes of one job.
 
-Every link (sender, receiver) is a FIFO: one landing is scheduled at a time, so messages stay in order whatever the
-schedule draws. A landing is one step and the resumption it causes another. A request to a process that does not
-serve yet waits there until it does. A handler's ProtocolError reaches the caller as a fresh copy, anything else as
-``PeerFailed``. Messages and replies are frozen and shared.
+A landing is one step and the resumption it causes another. A request to a process that does not serve yet waits there
+until it does. A handler's ProtocolError reaches the caller as a pickled copy, anything else, and one that cannot be
+pickled, as ``PeerFailed``. Messages and replies are frozen and shared. Links, which keep messages in order, are in
+``sim.links``.
+
+When a process dies alone, whoever waits for an answer of it hears Lost after a network delay, behind what it had sent
+before; so does whoever calls it until its next incarnation serves. A process that stands still hears nothing and is
+heard no more; what is on its way waits at its door.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from protocol.errors import Cause, Lost, PeerFailed, ProtocolError, Refusal
-from protocol.runtime import END, Handler
-from sim.faults import FaultBoard
+from protocol.runtime import Handler
+from sim.fault_messages import MessageFaults
 from sim.kernel import Kernel
-from sim.services import Services
+from sim.links import Link, Outbox, Overtaking, Way
+from sim.replies import SimCall, SimStream
+from sim.services import Door, Services
 from sim.streams import SeededStream
-from sim.tasks import IDLE, OVER, Task, Wait
+from sim.tasks import Task
 
-DELAY_S = (0.0002, 0.003)  # one way, uniform
-
-
-ORDER_S = 1e-9  # between two landings of one link; far above the resolution of a life's clock
-
-
-class Link:
-    """Messages of one sender to one receiver, in order: (time of landing, function, its two arguments)."""
-
-    __slots__ = ("kernel", "last", "line", "stream")
-
-    def __init__(self, kernel: Kernel, stream: SeededStream) -> None:
-        self.kernel = kernel
-        self.stream = stream
-        self.line: deque[tuple[float, Callable[[Any, Any], None], Any, Any]] = deque()
-        self.last = 0.0
-
-    def send(self, function: Callable[[Any, Any], None], target: Any, payload: Any) -> None:
-        now = self.kernel.clock()
-        low, high = DELAY_S
-        time = now + low + (high - low) * self.stream.random()
-        if time <= self.last:  # later than the one before it: what two landings of one instant start would be a drawn tie
-            time = self.last + ORDER_S
-        self.last = time
-        self.line.append((time, function, target, payload))
-        if len(self.line) == 1:
-            self.kernel.at(time - now, self.land)
-
-    def land(self, landing: object) -> None:
-        _, function, target, payload = self.line.popleft()
-        if self.line:
-            wait = self.line[0][0] - self.kernel.clock()
-            self.kernel.at(wait if wait > 0.0 else 0.0, self.land)
-        function(target, payload)
+PATIENCE_S = 1.0  # how long a message that is to be overtaken waits for the one that overtakes it
 
 
 class Endpoint:
-    """What one process serves, and the requests that came before it did."""
+    """What one process serves, and the requests that came before it did. ``down``: it died, and does not serve again yet."""
 
-    __slots__ = ("handlers", "waiting")
+    __slots__ = ("down", "handlers", "waiting")
 
     def __init__(self) -> None:
         self.handlers: dict[type, Handler] | None = None
         self.waiting: list[Request] = []
+        self.down = False
+
+
+class Answering(Task):
+    """The task that answers a request."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, kernel: Kernel, coroutine: Coroutine[Any, Any, Any], name: str, request: Request) -> None:
+        super().__init__(kernel, coroutine, name, request.peer)
+        self.request = request
 
 
 class Request:
     """One call or stream on its way: what both its ends know."""
 
-    __slots__ = ("answer_broken", "answer_lost", "caller", "handler", "message", "network", "peer", "reply")
+    __slots__ = ("caller", "handler", "message", "network", "peer", "reply", "spoiled")
 
     def __init__(self, network: Network, caller: str, peer: str, message: Any) -> None:
         self.network = network
@@ -78,20 +61,30 @@ class Request:
         self.peer = peer
         self.message = message
         self.handler: Task | None = None
-        self.answer_lost = False  # a fault: the reply never comes back
-        self.answer_broken = False  # a fault: in its place the caller is told that the connection broke
+        self.spoiled = ""  # by a fault: the reply never comes back (lost), or the connection breaks in its place (broken)
         self.reply: SimCall | SimStream
 
     def arrive(self, _: object) -> None:
         endpoint = self.network.endpoint(self.peer)
-        if endpoint.handlers is None:
-            endpoint.waiting.append(self)
-        else:
+        if endpoint.handlers is not None:
             self.start(endpoint.handlers)
+        elif endpoint.down:
+            self.break_off()
+        else:
+            endpoint.waiting.append(self)
 
     def start(self, handlers: Mapping[type, Handler]) -> None:
-        name = f"{type(self.message).__name__} from {self.caller}"
-        self.handler = self.network.kernel.spawn(self._answer(handlers.get(type(self.message))), name, self.peer)
+        network, kind = self.network, type(self.message)
+        handler = handlers.get(kind)
+        if network.faults.at_door and handler is not None:
+            handler = network.faults.at_the_door(network, self, handler)
+        self.handler = Answering(network.kernel, self._answer(handler), f"{kind.__name__} from {self.caller}", self)
+
+    def break_off(self) -> None:
+        """Whom it was for is dead: that is all the caller will hear."""
+        network = self.network
+        text = f"{self.peer} is dead: the connection broke before {type(self.message).__name__} was answered"
+        network.send(self.peer, self.caller, self.reply.conclude, None, Lost(text))
 
     async def _answer(self, handler: Handler | None) -> None:
         value: Any = None
@@ -105,10 +98,22 @@ class Request:
                 error = _copy(raised)
             except Exception as raised:
                 error = PeerFailed(f"{self.peer} failed on {type(self.message).__name__}: {type(raised).__name__}: {raised}")
-        if self.answer_broken:
+        self.answered(value, error)
+
+    def answered(self, value: Any, error: ProtocolError | None) -> None:
+        network = self.network
+        if self.spoiled == "broken":
             value, error = None, Lost(f"the connection to {self.peer} broke before {type(self.message).__name__} was answered")
-        if not self.answer_lost:
-            self.network.send(self.peer, self.caller, self.reply.conclude, value, error)
+        if self.spoiled == "lost":
+            return
+        if network.faults.on_replies:
+            network.faults.reply(network, self, self.reply.conclude, value, error)
+        else:
+            network.send(self.peer, self.caller, self.reply.conclude, value, error)
+
+    def reach_nobody(self, _: object) -> None:
+        """It was sent to an incarnation that died before it landed."""
+        self.break_off()
 
     def cancel(self) -> None:
         """Sent by the caller; it lands behind the request."""
@@ -124,161 +129,26 @@ class Request:
 
 
 def _copy(error: ProtocolError) -> ProtocolError:
-    """As it would cross a process boundary: no traceback and no object is shared."""
-    copy = pickle.loads(pickle.dumps(error))
+    """As it would cross a process boundary: no traceback and no object is shared. One that cannot cross arrives untyped."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception as failure:
+        return PeerFailed(f"{type(error).__name__} cannot cross a process boundary ({failure}): {error}")
     assert isinstance(copy, ProtocolError)
     return copy
 
 
-class SimCall(Wait):
-    """``protocol.runtime.Call``. It is on its way from the start; a lost ``first_of`` only stops waiting for it."""
-
-    __slots__ = ("request",)
-
-    def __init__(self, network: Network, request: Request) -> None:
-        super().__init__(network.kernel)
-        self.request = request
-        request.reply = self
-
-    @property
-    def done(self) -> bool:
-        return self.state == OVER
-
-    async def run(self, handler: Handler, message: Any) -> Any:
-        return await handler(message)
-
-    def conclude(self, value: Any, error: BaseException | None) -> None:
-        if self.state != OVER:
-            self.settle(value, error)
-
-    def cancel(self) -> None:
-        if self.state == OVER or self.kernel.fenced:
-            return
-        self.request.cancel()
-        self.settle(None, Lost(f"the {self.describe()} was given up"))
-
-    def describe(self) -> str:
-        return f"reply of {self.request.peer} to {type(self.request.message).__name__}"
-
-
-class SimStream:
-    """``protocol.runtime.Stream``, the caller's side: what has landed and was not yet taken, then how it ended."""
-
-    __slots__ = ("ended", "error", "items", "kernel", "next_wait", "request")
-
-    def __init__(self, network: Network, request: Request) -> None:
-        self.kernel = network.kernel
-        self.request = request
-        request.reply = self
-        self.items: deque[Any] = deque()
-        self.ended = False
-        self.error: BaseException | None = None
-        self.next_wait: NextItem | None = None
-
-    def next(self) -> NextItem:
-        return NextItem(self)
-
-    async def run(self, handler: Handler, message: Any) -> None:
-        await handler(message, SimOutlet(self))
-
-    def deliver(self, item: Any, _: object) -> None:
-        if self.ended:
-            return
-        faults = self.request.network.faults
-        if faults.breaks:
-            cut = faults.stream_item(self, self.request.peer, self.describe())
-            if cut is not None and cut.drops_item:
-                self.conclude(None, cut.error)
-                return
-            self._put(item)
-            if cut is not None:
-                self.conclude(None, cut.error)
-            return
-        self._put(item)
-
-    def _put(self, item: Any) -> None:
-        wait = self.next_wait
-        if wait is not None:
-            self.next_wait = None
-            wait.settle(item)
-        else:
-            self.items.append(item)
-
-    def conclude(self, _: object, error: BaseException | None) -> None:
-        if self.ended:
-            return
-        self.ended = True
-        self.error = error
-        faults = self.request.network.faults
-        if faults.breaks:
-            faults.stream_over(self)
-        wait = self.next_wait
-        if wait is not None:
-            self.next_wait = None
-            wait.settle(None if error is not None else END, error)
-
-    def cancel(self) -> None:
-        if self.ended or self.kernel.fenced:
-            return
-        self.request.cancel()
-        self.items.clear()
-        self.conclude(None, Lost(f"the {self.describe()} was given up"))
-
-    def describe(self) -> str:
-        return f"stream {type(self.request.message).__name__} from {self.request.peer}"
-
-
-class NextItem(Wait):
-    __slots__ = ("stream",)
-
-    def __init__(self, stream: SimStream) -> None:
-        super().__init__(stream.kernel)
-        self.stream = stream
-
-    def begin(self) -> None:
-        stream = self.stream
-        if stream.items:
-            self.value, self.state = stream.items.popleft(), OVER
-        elif stream.ended:
-            self.value, self.error, self.state = END, stream.error, OVER
-        else:
-            assert stream.next_wait is None, f"two tasks read {stream.describe()}"
-            stream.next_wait = self
-
-    def detach(self) -> None:
-        self.stream.next_wait = None
-
-    def give_back(self) -> None:
-        self.state = IDLE
-        if self.error is None and self.value is not END:
-            self.stream.items.appendleft(self.value)
-
-    def describe(self) -> str:
-        return f"the next item of {self.stream.describe()}"
-
-
-class SimOutlet:
-    """``protocol.runtime.Outlet``."""
-
-    __slots__ = ("stream",)
-
-    def __init__(self, stream: SimStream) -> None:
-        self.stream = stream
-
-    def send(self, item: Any) -> None:
-        request = self.stream.request
-        request.network.send(request.peer, request.caller, self.stream.deliver, item, None)
-
-
 class Network:
-    def __init__(self, kernel: Kernel, faults: FaultBoard, seed: int, life: int) -> None:
+    def __init__(self, kernel: Kernel, faults: MessageFaults, seed: int, life: int) -> None:
         self.kernel = kernel
         self.faults = faults
         self.services = Services()  # outside the job: what is sent to them may land even if the job crashes
         self._seed = seed
         self._life = life
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], Way] = {}
         self._endpoints: dict[str, Endpoint] = {}
+        self._still: set[str] = set()  # processes into which nothing lands
+        self._mute: set[str] = set()  # processes that stand still in the middle of a step
 
     def endpoint(self, process: str) -> Endpoint:
         endpoint = self._endpoints.get(process)
@@ -290,6 +160,7 @@ class Network:
         if self.kernel.fenced:
             return
         endpoint = self.endpoint(process)
+        endpoint.down = False
         served = endpoint.handlers = {**(endpoint.handlers or {}), **handlers}
         waiting, endpoint.waiting = endpoint.waiting, []
         for request in waiting:
@@ -299,30 +170,123 @@ class Network:
         """Call ``function(first, second)`` when the message has crossed the link."""
         if self.kernel.fenced:
             return
-        key = (sender, receiver)
-        link = self._links.get(key)
-        if link is None:
-            stream = SeededStream(self._seed, "network", f"{sender}>{receiver}", self._life)
-            link = self._links[key] = Link(self.kernel, stream)
-        link.send(function, first, second)
+        way = self._links.get((sender, receiver))
+        if way is None:
+            way = self.way(sender, receiver)
+        way.send(function, first, second)
+
+    def way(self, sender: str, receiver: str) -> Way:
+        way = self._links.get((sender, receiver))
+        if way is None:
+            way = Link(self.kernel, SeededStream(self._seed, "network", f"{sender}>{receiver}", self._life))
+            if receiver in self.services:
+                way = Door(way, self.services, receiver)
+            if receiver in self._still:
+                way.link.stop()
+            if sender in self._mute:
+                way = Outbox(way)
+            self._links[sender, receiver] = way
+        return way
 
     def call(self, caller: str, peer: str, message: Any) -> SimCall:
         request = Request(self, caller, peer, message)
-        call = SimCall(self, request)
-        if self.faults.failing:
-            how = self.faults.call_fails(peer, type(message).__name__)
-            if how == "error":
-                error = Refusal(f"{peer} is unavailable: {type(message).__name__} was refused by a fault", Cause.UNAVAILABLE)
-                self.send(peer, caller, call.conclude, None, error)
-                return call
-            request.answer_lost, request.answer_broken = how == "lost", how == "broken"
-        if peer in self.services:
-            self.services.leaves(peer, message)
-        self.send(caller, peer, Request.arrive, request, None)
+        call = SimCall(self.kernel, request)
+        if self.faults.on_requests:
+            self.faults.request(self, request)
+        else:
+            self.send(caller, peer, Request.arrive, request, None)
         return call
 
     def stream(self, caller: str, peer: str, message: Any) -> SimStream:
         request = Request(self, caller, peer, message)
-        stream = SimStream(self, request)
-        self.send(caller, peer, Request.arrive, request, None)
+        stream = SimStream(self.kernel, request)
+        if self.faults.on_requests:
+            self.faults.request(self, request)
+        else:
+            self.send(caller, peer, Request.arrive, request, None)
         return stream
+
+    # --- what faults do to messages ------------------------------------------------------------------------------
+
+    def overtaken(
+        self, sender: str, receiver: str, message: tuple[Callable[[Any, Any], None], Any, Any], over: Callable[[bool], None]
+    ) -> None:
+        """``message`` is set aside until the next one of its link has passed it; ``over`` is told whether one did."""
+        inner = self.way(sender, receiver)
+
+        def passed(was: bool) -> None:
+            if self._links[sender, receiver] is way:
+                self._links[sender, receiver] = way.inner
+            over(was)
+
+        way = self._links[sender, receiver] = Overtaking(inner, message, passed, PATIENCE_S)
+
+    def twin(self, request: Request) -> Request:
+        """The same request once more: to a call whichever answer comes first counts, a stream's second answer is heard by
+        nobody."""
+        twin = Request(self, request.caller, request.peer, request.message)
+        if isinstance(request.reply, SimCall):
+            twin.reply = request.reply
+        else:
+            SimStream(self.kernel, twin)
+        return twin
+
+    def abort(self, request: Request) -> bool:
+        """Break off the handler of ``request`` and refuse it in its place; False if nothing runs there for it any more."""
+        handler = request.handler
+        if handler is None or handler.done or handler.cancelled:
+            return False
+        handler.cancel()
+        request.answered(None, Refusal(f"{request.peer} aborted {type(request.message).__name__}", Cause.INFRA))
+        return True
+
+    def running(self, process: str, kind: type) -> list[Request]:
+        """The requests of that kind that ``process`` is answering, oldest first."""
+        tasks = [task for task in self.kernel.tasks if isinstance(task, Answering) and task.process == process]
+        return [task.request for task in tasks if type(task.request.message) is kind]
+
+    # --- one process alone ---------------------------------------------------------------------------------------
+
+    def down(self, process: str, dead: list[Task]) -> None:
+        """It is dead, and ``dead`` were its tasks: whom they were answering hears Lost."""
+        endpoint = self.endpoint(process)
+        endpoint.handlers, endpoint.down = None, True
+        broken, endpoint.waiting = endpoint.waiting, []
+        for (_, receiver), way in self._links.items():
+            if receiver == process:
+                way.link.replace(Request.arrive, Request.reach_nobody)
+        for task in dead:
+            if isinstance(task, Answering):
+                task.request.break_off()
+        for request in broken:
+            request.break_off()
+
+    def still(self, process: str) -> None:
+        """Nothing lands in it any more."""
+        self._still.add(process)
+        for (_, receiver), way in self._links.items():
+            if receiver == process:
+                way.link.stop()
+
+    def go(self, process: str) -> None:
+        """What waited at its door lands."""
+        self._still.discard(process)
+        for (_, receiver), way in self._links.items():
+            if receiver == process:
+                way.link.go()
+
+    def mute(self, process: str) -> None:
+        """What it sends from now on in its running step stays in it."""
+        self._mute.add(process)
+        for (sender, receiver), way in self._links.items():
+            if sender == process:
+                self._links[sender, receiver] = Outbox(way)
+
+    def unmute(self, process: str, sends: bool) -> None:
+        """It sends what it had kept back; or that is lost with it (``sends`` False)."""
+        self._mute.discard(process)
+        for (sender, receiver), way in self._links.items():
+            if sender == process and isinstance(way, Outbox):
+                self._links[sender, receiver] = way.inner
+                for message in way.kept if sends else ():
+                    way.inner.send(*message)

@@ -10,7 +10,8 @@ from protocol.runtime import Fenced, Files, Handler
 from sim.disk import Disk
 from sim.files import SimFiles
 from sim.kernel import Kernel
-from sim.network import Network, SimCall, SimStream
+from sim.network import Network
+from sim.replies import SimCall, SimStream
 from sim.streams import SeededStream
 from sim.tasks import AllOf, Task
 from sim.waits import FirstOf, Handoff, Lock, Loop, Queue, Signal, Sleep
@@ -19,15 +20,26 @@ T = TypeVar("T")
 
 
 class SimRuntime:
-    """One process's view of one stage of a life. Once the stage is buried, whatever waits or starts raises Fenced."""
+    """One process's view of one stage of a life. Once the stage is buried, or this incarnation has died, whatever waits or
+    starts raises Fenced. The random streams of a later incarnation are its own: it does not draw again what was drawn."""
 
     def __init__(
-        self, me: str, life: int, seed: int, kernel: Kernel, network: Network, disk: Disk, record: Callable[[Event], None]
+        self,
+        me: str,
+        life: int,
+        seed: int,
+        kernel: Kernel,
+        network: Network,
+        disk: Disk,
+        record: Callable[[Event], None],
+        incarnation: int = 1,
     ) -> None:
         self.me = me
         self.life = life
         self.record = record
-        self.files: Files = SimFiles(kernel, disk, SeededStream(seed, "files", me, life), record)
+        self._again = "" if incarnation == 1 else f"\0incarnation {incarnation}"
+        self._disk = disk
+        self.files: Files = SimFiles(kernel, disk, SeededStream(seed, "files", me + self._again, life), record)
         self.now = kernel.clock
         self._seed = seed
         self._kernel = kernel
@@ -35,10 +47,23 @@ class SimRuntime:
         self._streams: dict[tuple[str, str], SeededStream] = {}
         self._loops: dict[str, Loop] = {}
 
+    def fence(self) -> None:
+        """This incarnation is dead: it sees a kernel whose life is over."""
+        grave = Kernel(self._seed, self.life)
+        grave.fenced = True
+        self._kernel = grave
+        self._network = Network(grave, self._network.faults, self._seed, self.life)
+        self._loops = {}
+        self.record = _nobody_hears
+        self.files = SimFiles(grave, self._disk, SeededStream(self._seed, "files", self.me, self.life), _nobody_hears)
+
     def task(self) -> Task:
         task = self._kernel.current
         assert task is not None, "rt.task() outside a task"
         return task
+
+    def section(self) -> int:
+        return self._kernel.steps
 
     def sleep(self, seconds: float) -> Sleep:
         return Sleep(self._kernel, seconds)
@@ -75,7 +100,7 @@ class SimRuntime:
     def on_loop(self, name: str, function: Callable[[Sequence[Any]], T], items: Sequence[Any]) -> Awaitable[T]:
         loop = self._loops.get(name)
         if loop is None:
-            stream = SeededStream(self._seed, "loop", f"{self.me}/{name}", self.life)
+            stream = SeededStream(self._seed, "loop", f"{self.me}/{name}{self._again}", self.life)
             loop = self._loops[name] = Loop(self._kernel, name, stream)
         return cast("Awaitable[T]", Handoff(loop, function, items))
 
@@ -84,5 +109,9 @@ class SimRuntime:
         key = (purpose, entity)
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = SeededStream(self._seed, purpose, entity, self.life)
+            stream = self._streams[key] = SeededStream(self._seed, purpose, entity + self._again, self.life)
         return stream
+
+
+def _nobody_hears(event: Event) -> None:
+    """``record`` of the dead."""

@@ -16,6 +16,7 @@ from protocol.external import External, LandedEffect, Service, ServiceValue, pay
 from protocol.history import EffectDropped, EffectLanded
 from protocol.messages import Effect, EffectAnswer
 from protocol.runtime import Runtime
+from sim.links import Landing, Link, Way
 
 SENT = "sent"  # the value that numbers the effects of a service
 ANSWERED = "answer/"  # a value for each key that an idempotent service has answered: the number it answered with
@@ -78,11 +79,10 @@ class Services:
     def __contains__(self, process: str) -> bool:
         return process in self.held
 
-    def leaves(self, service: str, message: Any) -> None:
-        """A request is sent to ``service``."""
-        if isinstance(message, Effect):
-            self.on_the_way.append((service, message))
-            self.version += 1
+    def leaves(self, service: str, effect: Effect) -> None:
+        """A request is on its way from now on."""
+        self.on_the_way.append((service, effect))
+        self.version += 1
 
     def gone(self, service: str, effect: Effect) -> None:
         """A request that was on its way is not any more."""
@@ -106,6 +106,27 @@ class Services:
         ]
         values = [ServiceValue(name, value, number) for name, one in held.items() for value, number in one.values.items()]
         return External(tuple(sorted(landed)), tuple(sorted(values)))
+
+
+class Door:
+    """In the place of a link to a service: each request that is put on it is on its way, however often it was sent."""
+
+    __slots__ = ("inner", "service", "services")
+
+    def __init__(self, inner: Way, services: Services, service: str) -> None:
+        self.inner = inner
+        self.services = services
+        self.service = service
+
+    @property
+    def link(self) -> Link:
+        return self.inner.link
+
+    def send(self, function: Landing, target: Any, payload: Any) -> None:
+        message = getattr(target, "message", None)
+        if isinstance(message, Effect):
+            self.services.leaves(self.service, message)
+        self.inner.send(function, target, payload)
 
 
 class FakeService:

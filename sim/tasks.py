@@ -29,6 +29,10 @@ class Waiter:
         """``direct``: the running step is the resumption itself (a timer popped)."""
         raise NotImplementedError
 
+    def owner(self) -> str:
+        """The process that this waits for; '' if it is nobody's any more."""
+        return ""
+
 
 class Wait(Waiter):
     """Something a task can await. It begins when it is awaited (or held by a ``first_of``).
@@ -107,6 +111,9 @@ class Wait(Waiter):
 
     def give_back(self) -> None:
         """Return what the undelivered outcome took."""
+
+    def owner(self) -> str:
+        return self.waiter.owner() if self.waiter is not None else ""
 
     def describe(self) -> str:
         return "something"
@@ -304,6 +311,9 @@ class Task(Waiter):
                 continue
             break
         self.kernel.current = None
+
+    def owner(self) -> str:
+        return self.process
 
     def describe(self) -> str:
         """``process/task at function: what it waits on``."""

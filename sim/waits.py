@@ -295,6 +295,9 @@ class Handoff(Wait):
         if self.state == PENDING:
             self.settle(value, error)
 
+    def owner(self) -> str:
+        return self.task.process if self.task is not None else ""
+
     def detach(self) -> None:
         if self in self.loop.line:
             self.loop.line.remove(self)

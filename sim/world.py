@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -20,19 +19,20 @@ import msgspec
 from protocol import identity
 from protocol.config import Job
 from protocol.external import NOTHING, External
-from protocol.history import Event, FaultInjected, LifeStarted, ProcessStarted, Record, record_bytes
+from protocol.history import Event, FaultInjected, LifeStarted, Record, record_bytes
 from protocol.job import processes
 from protocol.judging import Contract, Panel, RunStatus
-from protocol.messages import DiscardGroup
+from protocol.messages import DiscardGroup, Generate
 from protocol.parts import Factory, Parts
 from protocol.runtime import Runtime
 from sim.disk import Disk
 from sim.faults import FaultBoard
 from sim.kernel import Kernel
 from sim.network import Network
+from sim.processes import Processes
 from sim.runtime import SimRuntime
 from sim.services import FakeService, ServiceProfile, Services
-from sim.tasks import Wait, Waiter
+from sim.tasks import Task, Wait, Waiter
 
 JOB = "job"  # the process that starts lives and injects faults
 MAX_STEPS = 200_000
@@ -49,6 +49,8 @@ class ScenarioLike(Protocol):
     @property
     def job(self) -> Job: ...
     @property
+    def tables(self) -> Mapping[str, Any]: ...  # what set-up is given instead of ``job``, if there are any
+    @property
     def tasks(self) -> Any: ...
     @property
     def faults(self) -> Any: ...
@@ -61,17 +63,21 @@ class ScenarioLike(Protocol):
 class Recorder:
     """``Runtime.record`` of one process in one stage: the only place where a trigger is tested."""
 
-    __slots__ = ("_keys", "kernel", "me", "world")
+    __slots__ = ("_kept", "_keys", "kernel", "me", "world")
 
     def __init__(self, world: World, kernel: Kernel, me: str) -> None:
         self.world = world
         self.kernel = kernel
         self.me = me
         self._keys: dict[type[Event], tuple[str, str]] = {}
+        self._kept: list[tuple[Event, Task | None]] | None = None  # of a process that stands still in the middle of a step
 
     def record(self, event: Event) -> None:
         kernel = self.kernel
         if kernel.fenced:
+            return
+        if self._kept is not None:
+            self._kept.append((event, kernel.current))
             return
         world = self.world
         kind = type(event)
@@ -91,8 +97,22 @@ class Recorder:
         if kind in world.dispatch:
             world.judge(record)
         if key in world.triggers:
-            for armed in world.faults.reached(key, occurrence):
-                kernel.after_step.append(partial(world.faults.arm, armed))
+            world.faults.recorded(key, occurrence, kernel.after_step)
+            if kernel.doomed == self.me:
+                kernel.doom()
+
+    def keep(self) -> None:
+        """What is recorded from now on is kept back."""
+        self._kept = []
+
+    def let_go(self, make: bool) -> None:
+        """Make the records that were kept back, in the name of their tasks, or drop them."""
+        kept, self._kept = self._kept, None
+        if kept and make:
+            for event, task in kept:
+                self.kernel.current = task
+                self.record(event)
+            self.kernel.current = None
 
 
 class World:
@@ -136,16 +156,17 @@ class World:
         self._core_ns = self._judge_ns = 0  # of the first stage
         self._started = False
         self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
-        self.faults = FaultBoard(scenario.faults, life, self._report_fault, self._send_discard)
+        self.faults = FaultBoard(scenario.faults, life, self)
         self.triggers = self.faults.triggers
         self.services = Services(scenario.contract.effects, external)
         self._stage()
 
     def _stage(self) -> None:
         self.kernel = Kernel(self.seed, self.life, self.schedule, self.timed)
-        self.network = Network(self.kernel, self.faults, self.seed, self.life)
+        self.network = Network(self.kernel, self.faults.messages, self.seed, self.life)
         self.network.services = self.services
         self._job_recorder = Recorder(self, self.kernel, JOB)
+        self.fates = Processes(self.kernel, self.network, self._made, self._job_recorder.record)
 
     # --- what the explorer reads ---------------------------------------------------------------------------------
 
@@ -205,7 +226,7 @@ class World:
 
             clean_up = job_clean_up
         if clean_up is not None:
-            runtime = self._runtime(identity.CONTROLLER)
+            runtime, _ = self._made(identity.CONTROLLER, 1)
             await self.kernel.spawn(clean_up(runtime), "clean-up", identity.CONTROLLER).join()
 
     def start(self) -> None:
@@ -216,17 +237,11 @@ class World:
         self._stage()
         self._started = True
         for name in self.services.held:
-            FakeService(self._runtime(name), self.services, ServiceProfile.of(self.scenario.profile)).serve()
+            runtime, _ = self._made(name, 1)
+            FakeService(runtime, self.services, ServiceProfile.of(self.scenario.profile)).serve()
         for ordinal, told in self._discards:
-            self._send_discard(ordinal, told)
-        for name, factory in self._factories().items():
-            task = self.kernel.spawn(self._boot(self._runtime(name), factory), "main", name)
-            if name == identity.CONTROLLER:
-                self.kernel.main = task
-
-    async def _boot(self, runtime: SimRuntime, factory: Factory) -> None:
-        runtime.record(ProcessStarted())
-        await factory(runtime)
+            self.send_discard(ordinal, told)
+        self.fates.start(self._factories(), identity.CONTROLLER)
 
     def run(
         self,
@@ -263,9 +278,10 @@ class World:
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
-    def _runtime(self, name: str) -> SimRuntime:
+    def _made(self, name: str, incarnation: int) -> tuple[SimRuntime, Recorder]:
         recorder = Recorder(self, self.kernel, name)
-        return SimRuntime(name, self.life, self.seed, self.kernel, self.network, self.disk, recorder.record)
+        runtime = SimRuntime(name, self.life, self.seed, self.kernel, self.network, self.disk, recorder.record, incarnation)
+        return runtime, recorder
 
     def _factories(self) -> Mapping[str, Factory]:
         if self._processes is not None:
@@ -279,11 +295,11 @@ class World:
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
             environment=lambda rt: FakeWorkplace(rt, profile, self.scenario.contract.effects, job.rpc_timeout_s),
-            data_plane=lambda rt: FakeDataPlane(rt, profile),
+            data_plane=lambda rt: FakeDataPlane(rt, profile, self.faults.rows),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=self._participants,
         )
-        return processes(job, self.scenario.tasks, parts)
+        return processes(self.scenario.tables or job, self.scenario.tasks, parts)
 
     def _participants(self, instance: str) -> tuple[str, ...]:
         dropped = self.faults.dropped.get(instance, set())
@@ -309,10 +325,20 @@ class World:
             self.history.clear()
             self._hashed = 0
 
-    def _report_fault(self, verb: str, detail: str) -> None:
+    def report_fault(self, verb: str, detail: str) -> None:
         self._job_recorder.record(FaultInjected(verb, detail))
 
-    def _send_discard(self, ordinal: int, told: Callable[[str], None]) -> None:
+    def record_as(self, process: str, event: Event) -> None:
+        """An event that the world makes in the place of a process: what a fault answers at its door."""
+        recorder = self.fates.by_name[process].recorder
+        recorder.record(event)
+
+    def abort(self, worker: str) -> str:
+        """Abort the newest model call that runs at ``worker``: which one, '' if none runs."""
+        running = self.network.running(worker, Generate)
+        return running[-1].message.call if running and self.network.abort(running[-1]) else ""
+
+    def send_discard(self, ordinal: int, told: Callable[[str], None]) -> None:
         if not self._started:
             self._discards.append((ordinal, told))
             return

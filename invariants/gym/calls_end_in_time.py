@@ -13,7 +13,9 @@ from protocol.history import (
     ControlIssued,
     GroupMoved,
     GymPhaseEnded,
+    ParticipantsFound,
     Record,
+    RestoreChosen,
     Restored,
     RunEnded,
     RunFailed,
@@ -23,13 +25,14 @@ from protocol.history import (
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 SLACK_S = 1e-6  # rounding of summed times
+UNDO_S = 30.0  # what retiring after a failed restore may take at least (PROTOCOL 5.7)
 
 Call = tuple[str, str, str]  # operation, instance, checkpoint
 
 
 class CallsEndInTime(Judge):
-    """Every control call is answered or cancelled within its deadline plus grace, and a run without progress says so within
-    the stall timeout and the watchdog's intervals.
+    """Every control call is answered or cancelled within its deadline plus grace, the start finds Gym's participants or
+    fails within the spin-up's, and a run without progress says so within the stall timeout and the watchdog's intervals.
 
     Progress is a published group or a committed step; the watchdog sees it one interval late at most, and acts one
     interval late at most.
@@ -38,8 +41,8 @@ class CallsEndInTime(Judge):
     invariant = "I30"
     needs = (ControlIssued,)
     sees = (
-        AttemptDispatched, ControlCancelled, ControlDone, GroupMoved, GymPhaseEnded, Restored, RunEnded, RunFailed, StallReported,
-        StepCommitted,
+        AttemptDispatched, ControlCancelled, ControlDone, GroupMoved, GymPhaseEnded, ParticipantsFound, RestoreChosen, Restored,
+        RunEnded, RunFailed, StallReported, StepCommitted,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -47,6 +50,16 @@ class CallsEndInTime(Judge):
         self.open: dict[Call, list[float]] = {}  # bounds, oldest first
         self.progress = -1.0  # -1: the watchdog does not run yet
         self.longest_s = terms.job.watchdog.stall_timeout_s + 2 * terms.job.watchdog.interval_s
+        self.looking = -1.0  # since when the start looks for participants; -1: it does not
+        job = terms.job
+        self.spin_up_s = job.rollout_recovery.gym_spinup_timeout_s
+        self.grace_s = job.rollout_recovery.reply_grace_s
+        self.deadlines = {
+            "discover": self.spin_up_s,
+            "prepare": job.rollout_recovery.gym_prepare_timeout_s,
+            "retire": max(job.token_capture.control_timeout_s, UNDO_S),
+        }
+        self.ordinary_s = job.token_capture.control_timeout_s
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -59,9 +72,9 @@ class CallsEndInTime(Judge):
         if type(event) is GroupMoved:
             return self._moved(record) if event.after == "FINALIZED" else ()
         if type(event) is ControlIssued:
-            call = (event.operation, event.instance, event.checkpoint)
-            self.open.setdefault(call, []).append(record.time + event.deadline_s + event.grace_s)
-            return ()
+            return self._issued(event, record)
+        if type(event) is ParticipantsFound or type(event) is RestoreChosen:
+            return self._found(record)
         if type(event) is ControlDone or type(event) is ControlCancelled:
             return self._over((event.operation, event.instance, event.checkpoint), record)
         if type(event) is GymPhaseEnded:
@@ -75,7 +88,28 @@ class CallsEndInTime(Judge):
         if type(event) is Restored:
             self.progress = record.time
             return ()
-        return [*self._overdue(record), *self._moved(record)]  # StepCommitted, RunEnded, RunFailed
+        found = [*self._overdue(record), *self._moved(record)]  # StepCommitted, RunEnded, RunFailed
+        return [*found, *self._found(record)] if type(event) is RunFailed else found
+
+    def _issued(self, event: ControlIssued, record: Record) -> Iterable[Violation]:
+        call = (event.operation, event.instance, event.checkpoint)
+        self.open.setdefault(call, []).append(record.time + event.deadline_s + event.grace_s)
+        if event.operation == "discover" and self.looking < 0:
+            self.looking = record.time
+        most_s = self.deadlines.get(event.operation, self.ordinary_s)
+        if event.deadline_s > most_s + SLACK_S:
+            text = f"{event.operation} of {event.instance} was given {event.deadline_s:g} s, the configuration says {most_s:g} s."
+            return (self.broken(text, record),)
+        return ()
+
+    def _found(self, record: Record) -> Iterable[Violation]:
+        """The participants are known, or the start has failed."""
+        since, self.looking = self.looking, -1.0
+        bound = since + self.spin_up_s + self.grace_s
+        if since < 0 or record.time <= bound + SLACK_S:
+            return ()
+        text = f"Looking for participants took {record.time - since:.3f} s; all tries together have {bound - since:g} s."
+        return (self.broken(text, record),)
 
     def _over(self, call: Call, record: Record) -> Iterable[Violation]:
         bounds = self.open.get(call)

@@ -66,6 +66,10 @@ class CutWatch:
     def release(self, sequence: int) -> list[Violation]:
         return held_until_published(self.held, sequence)
 
+    def replying(self) -> list[str]:
+        """Candidates of the scope that Gym neither saved nor called restarts: only their replies can be on the wire."""
+        return [key for key in self.scope if key not in self.exported and key not in self.restarts]
+
     # --- the ledger
 
     def _dispatched(self, event: AttemptDispatched) -> None:

@@ -35,7 +35,8 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "IllegalStep": ("broken",),
     "OutcomeUnknown": ("broken",),
 }
-# Operations whose refusal only ever says "not now" (PROTOCOL 5.1): a commit or a restore may contradict as well.
+# Operations whose failure, however it is carried, only ever says "not now" (PROTOCOL 5.1); a commit or a restore may also
+# contradict what the ledger says.
 REFUSED_BUSY = ("discover", "prepare", "renew", "resume", "retire", "forget")
 CALL_ERRORS = ("Lost", "TimeoutError", "PeerFailed", "Refusal")
 TRANSIENT = ("Lost", "TimeoutError", "PeerFailed", "Refusal", "SnapshotFailed")
@@ -76,7 +77,7 @@ class ErrorsHaveTheirCause(Judge):
             return ()
         self.causes[event.cause] = None
         self.raw = event.error if event.cause in AGAIN else ""
-        busy = event.outcome == "refused" and event.operation in REFUSED_BUSY
+        busy = event.outcome in ("refused", "failed") and event.operation in REFUSED_BUSY
         if (event.outcome == "lost" or busy or injected) and event.cause not in AGAIN:
             text = f"{event.operation} of {event.instance} was {event.outcome} ({event.error}) and counts as {event.cause}"
             return (self.broken(f"{text}; it is {' or '.join(AGAIN)}.", record),)

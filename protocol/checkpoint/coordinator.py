@@ -6,7 +6,7 @@ Giving up is safe: the instance's lease reopens it. ``decide_cause`` is where a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,9 @@ from protocol.identity import GymCheckpointEpisode, gym_name, token_name
 from protocol.messages import Commit, Committed, Control, Discover, Forget, Prepare, Prepared, Restore, Resume, Retire, Topology
 from protocol.run import Run
 from protocol.tasks import cancel_all
+
+DISCOVER_TRIES = 3  # of each instance (PROTOCOL 5.7)
+UNDO_TIMEOUT_S = 30.0  # what a failed restore's clean-up may take at least (PROTOCOL 5.7)
 
 
 def decide_cause(error: ProtocolError) -> Cause:
@@ -115,10 +118,12 @@ class GymCoordinator:
 
     async def _ask_all(self, messages: Mapping[str, Control]) -> list[Answer]:
         """All at once; every answer is awaited, in order of instance."""
-        tasks = [
-            self.rt.spawn(self._ask(name, message), f"{type(message).__name__.lower()}-{name}")
-            for name, message in messages.items()
-        ]
+        return await self._all(
+            {f"{type(message).__name__.lower()}-{name}": self._ask(name, message) for name, message in messages.items()}
+        )
+
+    async def _all(self, asking: Mapping[str, Coroutine[Any, Any, Answer]]) -> list[Answer]:
+        tasks = [self.rt.spawn(work, name) for name, work in asking.items()]
         try:
             return await self.rt.all_of(tasks)
         finally:
@@ -133,14 +138,33 @@ class GymCoordinator:
     # --- the calls
 
     async def discover(self) -> None:
-        """Participants of every instance. Raises what failed."""
-        timeout_s, grace_s = self._terms
-        answers = await self._ask_all({name: Discover("", timeout_s, grace_s, token=self.token) for name in self.instances})
+        """Participants of every instance, within one ``gym_spinup_timeout_s`` for all of them and all tries. Raises what
+        failed: a hung participant makes the start fail as UNAVAILABLE; OwnershipError if a name is there twice."""
+        limit = self.rt.now() + self.job.rollout_recovery.gym_spinup_timeout_s
+        answers = await self._all({f"discover-{name}": self._discover_by(limit, name) for name in self.instances})
         raise_first(answers)
         for answer in answers:
             topology: Topology = answer.reply
+            twice = [name for name in topology.participants if topology.participants.count(name) > 1]
+            if twice:
+                raise OwnershipError(f"{answer.instance} has participant {twice[0]} twice: {list(topology.participants)}")
             self.participants[answer.instance] = topology.participants
             self.rt.record(ParticipantsFound(instance=answer.instance, participants=topology.participants))
+
+    async def _discover_by(self, limit: float, instance: str) -> Answer:
+        """Up to three tries: each has its share of the time that is left, so that none of them eats the others'."""
+        timeout_s, grace_s = self._terms
+        answer = Answer(instance, error=Lost("no time was left to ask"))
+        for tries in range(DISCOVER_TRIES, 0, -1):
+            left_s = limit - self.rt.now()
+            if left_s <= 0:
+                break
+            answer = await self._ask(instance, Discover("", min(timeout_s, left_s / tries), grace_s, token=self.token))
+            if answer.error is None or decide_cause(answer.error) is Cause.BROKEN:
+                break
+            if isinstance(answer.error, Refusal) and tries > 1:
+                await self.rt.sleep(self.job.rollout_recovery.resume_retry_s)  # it answers at once: ask later
+        return answer
 
     async def retire_and_forget(self) -> None:
         """While Gym is idle and dispatch is closed: retire what was dropped, forget exactly what was retired or has sealed.
@@ -260,7 +284,6 @@ class GymCoordinator:
     async def restore(self, checkpoint: str, source: str, manifest: GymManifest) -> None:
         """Install the saved episodes everywhere, or nowhere. Raises RestoreRefused before anything is sent if the manifest
         names an instance or a participant that is not there; what fails during installation is undone everywhere."""
-        await self.discover()
         missing = missing_parts(manifest, self.participants)
         if missing:
             raise RestoreRefused("the snapshot holds Gym state that nobody can take: " + "; ".join(missing))
@@ -277,15 +300,16 @@ class GymCoordinator:
             )
             for name, state in manifest.instances.items()
         }
-        answers = await self._ask_all(requests)
-        if any(answer.error is not None for answer in answers):
-            await self._undo_restore(manifest)
-        await self.resume(checkpoint)
-        raise_first(answers)
+        async with self.restored(manifest):
+            raise_first(await self._ask_all(requests))
 
-    async def _undo_restore(self, manifest: GymManifest) -> None:
-        timeout_s, grace_s = max(self._terms[0], 30.0), self._terms[1]
-        await self.resume(manifest.checkpoint)
+    def restored(self, manifest: GymManifest) -> Restored:
+        """Around an installation: the one way out of it."""
+        return Restored(self, manifest)
+
+    async def undo_restore(self, manifest: GymManifest) -> None:
+        """No installed episode stays anywhere: every instance was resumed, so each may retire what it installed."""
+        timeout_s, grace_s = max(self._terms[0], UNDO_TIMEOUT_S), self._terms[1]
         await self._ask_all(
             {
                 name: Retire(
@@ -298,6 +322,24 @@ class GymCoordinator:
                 for name, state in manifest.instances.items()
             }
         )
+
+
+class Restored:
+    """The end of a restore's installation, on every path: all instances are resumed, those that answered and those that did
+    not; and unless all of it succeeded (an instance failed, a reply was lost, the restore was cancelled) nothing stays installed.
+    """
+
+    def __init__(self, coordinator: GymCoordinator, manifest: GymManifest) -> None:
+        self.coordinator = coordinator
+        self.manifest = manifest
+
+    async def __aenter__(self) -> None:
+        return
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self.coordinator.resume(self.manifest.checkpoint)
+        if kind is not None:
+            await self.coordinator.undo_restore(self.manifest)
 
 
 def missing_parts(manifest: GymManifest, live: Mapping[str, tuple[str, ...]]) -> list[str]:

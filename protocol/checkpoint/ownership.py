@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
@@ -77,6 +77,6 @@ def decide_ownership(
     return Ownership(owned, again, tuple(key for key in where if key not in owned and key not in again))
 
 
-def still_pending(pending: Iterable[str], may_be_in_gym: Mapping[str, None]) -> tuple[str, ...]:
+def still_pending(pending: Iterable[str], may_be_in_gym: Container[str]) -> tuple[str, ...]:
     """Those whose reply has not been taken in yet; looks up only what is pending."""
     return tuple(key for key in pending if key in may_be_in_gym)

@@ -140,8 +140,6 @@ class RolloutSnapshots:
     async def _cut_with_gym(self, folder: str, sequence: int, started: Position) -> Cut:
         """The Gym phase around the cut. Gym is resumed on every path, before anything else is written."""
         run, coordinator = self.run, self.coordinator
-        if not coordinator.participants:
-            await self._unless_stepped(coordinator.discover(), started)
         self._phases += 1
         checkpoint = f"{self.rt.life}.{self._phases}"
         outcome, since, self._parked = "failed", self.rt.now(), False
@@ -166,6 +164,7 @@ class RolloutSnapshots:
 
     async def _park_and_cut(self, checkpoint: str, folder: str, sequence: int, started: Position) -> Cut:
         run, coordinator = self.run, self.coordinator
+        self._check_not_lost(started)  # the wait for the gate was a window
         await self._unless_stepped(coordinator.reopen(), started)
         await self._unless_stepped(coordinator.retire_and_forget(), started)
         self._parked = True

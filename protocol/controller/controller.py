@@ -6,7 +6,7 @@ from protocol.checkpoint.anchor import Anchor
 from protocol.checkpoint.restore import restore
 from protocol.checkpoint.snapshot import RolloutSnapshots
 from protocol.checkpoint.trainer import TrainerCheckpoints
-from protocol.config import Job
+from protocol.config import Job, Level
 from protocol.controller.deadlines import WEIGHT_SYNC
 from protocol.controller.finalization import clear_orphans
 from protocol.controller.flow import Flow
@@ -47,6 +47,8 @@ class Controller:
         self.rt.record(RunEnded(steps=self.run.steps))
 
     async def _run(self) -> None:
+        if self.run.job.level >= Level.TURN:
+            await self.snapshots.coordinator.discover()
         await restore(self.run, self.anchor, self.snapshots.coordinator)
         self.flow.permits.take_now(len(self.run.ledger.groups))  # restored work first, before anything is reserved
         self.restored = True

@@ -107,8 +107,9 @@ async def _ask_finalizer(run: Run, group: Group) -> GroupPublished:
 async def clear_staging(run: Run, group: Group) -> None:
     """Staged rows of a group that needs them no more. Unknown keys are ignored by the data plane."""
     keys = staged_keys(group, run.job.max_turns)
-    await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
-    run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
+    async with run.barrier.mutation("sample_clears"):  # nested in the mutation that made them needless
+        await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
+        run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
 
 
 async def clear_orphans(run: Run) -> None:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from protocol.config import Job
-from protocol.errors import Cause, MissingFile, ProtocolError
+from protocol.errors import Cause, MissingFile, ProtocolError, row_cause
 from protocol.gym import records
 from protocol.gym.records import SessionRecord, state_digest
 from protocol.history import EpisodeAdmitted, EpisodeEnded, EpisodeParked, ReplySent, TurnCompleted
@@ -109,7 +109,9 @@ class Sessions:
                 session.outcome = "failed"
                 if outlet is not None:
                     text = f"{type(error).__name__}: {error}"
-                    outlet.send(RowFailed(session.key, error.cause is Cause.INFRA, text, self.rt.now() - session.began))
+                    outlet.send(
+                        RowFailed(session.key, row_cause(error.cause) is Cause.INFRA, text, self.rt.now() - session.began)
+                    )
             else:
                 session.outcome = "replied"
                 if outlet is not None:

@@ -16,6 +16,7 @@ from protocol.judging import Judge, Panel, Verdict, Violation
 from sim.disk import Disk
 from sim.explore.outcomes import landings, outcome_of
 from sim.explore.points import Address, Head
+from sim.explore.repeated import Repeated
 from sim.services import Services
 
 Pair = tuple[tuple[int, str], ...]
@@ -36,8 +37,8 @@ class CrashClass:
     """One class: where it was opened, and what its restored run came to (once it was run).
 
     ``proof`` is why a point of it counts as fired: ``restored``, ``fresh-start`` or ``refused``; '' is no proof.
-    ``shared`` is the class whose second stage this one reuses, -1 if it ran its own. ``repeated``: effects on outside
-    services that its restored run asked for again.
+    ``shared`` is the class whose second stage this one reuses, -1 if it ran its own. ``again`` is the part of life 1's
+    work that the restored run does again; ``effects_again`` counts the effects on outside services that it asks for again.
     """
 
     key: bytes
@@ -55,7 +56,8 @@ class CrashClass:
     steps: int = 0
     proof: str = ""
     shared: int = -1
-    repeated: int = 0
+    effects_again: int = 0
+    again: Repeated | None = None
 
     @property
     def was_run(self) -> bool:

@@ -12,9 +12,11 @@ from typing import Any
 
 from protocol.history import EffectDone, Event, Record, RestoreChosen, Restored, RunFailed
 from protocol.judging import Contract, Panel, Verdict, Violation
+from protocol.work import WorkLog
 from sim.explore.classes import Classes, CrashClass
 from sim.explore.lives import Life, OpenLife, Setting, life_digest, records_digest
 from sim.explore.points import Points
+from sim.explore.repeated import Repeated
 from sim.explore.result import Prefix, worst
 from sim.world import World
 
@@ -35,7 +37,8 @@ class Rest:
     events: int
     steps: int
     proof: str
-    repeated: int
+    effects_again: int
+    again: Repeated
 
 
 @dataclass(kw_only=True)
@@ -74,6 +77,7 @@ class Explorer:
         self.prefix = Prefix()
         self.classes: Classes
         self.life_1: Life
+        self.work: WorkLog
         self.references: Mapping[str, Any] = {}
         self.effort = Effort()
         self.kinds: set[str] = set()
@@ -98,6 +102,7 @@ class Explorer:
         if status is None:
             status = life.rest(boundary)
         self.life_1 = life.close(status, None)
+        self.work = WorkLog(self.life_1.history)
         self.references = self.life_1.panel.summaries()
         self._account(self.life_1)
         self.setting = self.setting.after(self.life_1)
@@ -152,13 +157,15 @@ class Explorer:
             events=life.events - cut,
             steps=life.steps - clean_steps,
             proof=proof_of(life.history, self.setting.scenario.contract),
-            repeated=repeated_work(life.history) if self.setting.scenario.contract.effects else 0,
+            effects_again=effects_again(life.history) if self.setting.scenario.contract.effects else 0,
+            again=Repeated(self.work.repeated_by(WorkLog(life.history))),
         )
 
     def _fill(self, row: CrashClass, digest: str, events: int, steps: int, rest: Rest) -> None:
         row.history_hash, row.events, row.steps = digest, events, steps
         row.verdicts, row.violations, row.status, row.proof = rest.verdicts, rest.violations, rest.status, rest.proof
-        row.repeated = rest.repeated
+        row.effects_again = rest.effects_again
+        row.again = rest.again
         # A life that shows nothing broken proves something only if it really began as a restored one.
         row.verdict = rest.verdict if rest.proof or rest.verdict is Verdict.BROKEN else Verdict.UNKNOWN
 
@@ -197,11 +204,11 @@ def proof_of(history: Sequence[Record], contract: Contract) -> str:
                 return "restored"
             case RestoreChosen(anchor="", sequence=0):
                 return "fresh-start"
-            case RunFailed(error=error) if error in contract.may_end:
+            case RunFailed(error=error) if contract.allows(error):
                 return "refused"
     return ""
 
 
-def repeated_work(history: Sequence[Record]) -> int:
+def effects_again(history: Sequence[Record]) -> int:
     """Effects on outside services that a life asked for although an earlier one, or itself, had them done (I66)."""
     return sum(type(record.event) is EffectDone and record.event.repeated for record in history)

@@ -96,7 +96,7 @@ class Life:
         if self.status.outcome != "failed":
             return self.status.outcome == "ended"
         failed = [record.event for record in self.history if isinstance(record.event, RunFailed)]
-        return bool(failed) and failed[-1].error in contract.may_end
+        return bool(failed) and contract.allows(failed[-1].error)
 
 
 def records_digest(records: Sequence[Record]) -> str:

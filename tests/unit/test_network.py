@@ -9,7 +9,7 @@ from toy import Ask, Other, toy_world
 
 from protocol.errors import Cause, Lost, PeerFailed, Refusal
 from protocol.runtime import END
-from sim.network import DELAY_S
+from sim.links import DELAY_S
 
 
 def live(**mains: Any) -> Any:

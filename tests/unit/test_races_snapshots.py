@@ -91,7 +91,7 @@ def test_a_resume_that_fails_twice_costs_one_more_call_and_not_the_run() -> None
     assert asked.index(("prepare", "1.2")) > max(i for i, one in enumerate(asked) if one == ("resume", "1.1"))
 
 
-@pytest.mark.parametrize("operation", ["Discover", "Retire"])
+@pytest.mark.parametrize("operation", ["Prepare", "Retire"])
 def test_an_instance_that_does_not_answer_delays_no_trainer_checkpoint(operation: str) -> None:
     """The snapshot holds the checkpoint lock while it asks: a committed step makes it let go."""
     before = [fault("AttemptDispatched", "discard", occurrence=7, ordinal=3)] if operation == "Retire" else []
@@ -101,7 +101,7 @@ def test_an_instance_that_does_not_answer_delays_no_trainer_checkpoint(operation
         assert lived.times(GroupDropped)[0] < lived.times(ControlIssued, lambda event: event.operation == "retire")[0]
     assert len(lived.events(SnapshotDropped)) == 1
     cancelled = [event.operation for event in lived.events(ControlDone) if event.outcome == "cancelled"]
-    assert cancelled == [operation.lower()]
+    assert set(cancelled) == {operation.lower()}
     asked, started = lived.times(TrainerSaveAsked), lived.times(TrainerSaveStarted)
     assert len(asked) == len(started) == 2
     assert max(begun - due for due, begun in zip(asked, started, strict=True)) < 0.1

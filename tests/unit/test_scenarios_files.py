@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import msgspec
@@ -86,7 +85,27 @@ prefix_cache = true
 
 def test_a_contradictory_job_is_refused_with_its_key(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL.replace('"sibling"', '"turn"'))
-    assert "job.target_level turn needs rollout_checkpointing.interval_s" in refusal(path)
+    assert "job.rollout_checkpointing.interval_s is not set: target_level turn needs periodic snapshots" in refusal(path)
+
+
+def test_a_key_that_is_unknown_hides_no_other_fault(tmp_path: Path) -> None:
+    text = SMALL.replace('"sibling"', '"turn"') + "turn_granularity = 1\nasync_engine = false\n"
+    found = refusal(written(tmp_path, text))
+    for part in (
+        "job.turn_granularity is not a known key any more",
+        "job.rollout_checkpointing.interval_s is not set",
+        "job.async_engine is false",
+    ):
+        assert part in found
+
+
+def test_a_file_that_says_what_must_be_refused_is_loaded_and_keeps_its_tables(tmp_path: Path) -> None:
+    text = SMALL.replace('"sibling"', '"turn"') + "turn_granularity = 1\n"
+    scenario = load(written(tmp_path, text + '[contract]\nrefused = ["turn_granularity"]\n')).scenario
+    assert scenario.tables["turn_granularity"] == 1
+    assert scenario.job.target_level == "turn"
+    assert scenario.expect.judges == ("I59",)
+    assert scenario.contract.allows("ConfigError")
 
 
 def test_a_size_may_not_be_given_twice(tmp_path: Path) -> None:
@@ -147,8 +166,57 @@ do = {{ {verb} = {{ {arguments} }} }}
     [
         ("gym-7", "EpisodeAdmitted", "after", "discard", "", "faults[0].at.process is 'gym-7': this job has job, controller"),
         ("gym-0", "EpisodeAdmited", "after", "discard", "", "did you mean 'EpisodeAdmitted'?"),
-        ("gym-0", "EpisodeAdmitted", "before", "discard", "", "faults[0].at.edge 'before' comes with a later step"),
-        ("gym-0", "EpisodeAdmitted", "after", "kill", "", "faults[0].do.kill comes with a later step"),
+        ("gym-0", "EpisodeAdmitted", "middle", "discard", "", "faults[0].at.edge is 'middle'"),
+        ("gym-0", "EpisodeAdmitted", "after", "kill", "", "faults[0].do.kill.process is missing"),
+        ("gym-0", "EpisodeAdmitted", "after", "kil", "", "faults[0].do.kil is not a known verb (did you mean 'kill'?)"),
+        ("gym-0", "EpisodeAdmitted", "after", "kill", 'process = "controller"', "that is what a crash point is"),
+        ("gym-0", "EpisodeAdmitted", "after", "restart", 'process = "gym-9"', "restart.process is 'gym-9': this job's processes"),
+        ("gym-0", "EpisodeAdmitted", "after", "stall", 'process = "gym-0", for_s = 0.0', "faults[0].do.stall.for_s is 0.0"),
+        ("job", "LifeStarted", "after", "kill", 'process = "gym-0"', "no process has started there that kill could befall"),
+        ("gym-0", "EpisodeAdmitted", "after", "hold", "", "faults[0].do.hold.until is missing"),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "hold",
+            'until = { process = "gym-0", event = "EpisodeEnded" }',
+            "would wait for itself for ever",
+        ),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "hold",
+            'until = { process = "gym-1", event = "EpisodeEnd" }',
+            "hold.until.event is 'EpisodeEnd': it must be an event of docs/events.md (did you mean 'EpisodeEnded'?)",
+        ),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "delay",
+            'operation = "commit", to = "gym-0"',
+            "faults[0].do.delay.by_s is missing",
+        ),
+        ("gym-0", "EpisodeAdmitted", "after", "drop", 'operation = "comit", to = "gym-0"', "did you mean 'commit'?"),
+        ("gym-0", "EpisodeAdmitted", "after", "reorder", 'operation = "commit", to = "job"', "reorder.to is 'job'"),
+        ("gym-0", "EpisodeAdmitted", "after", "refuse", 'instance = "gym-0", rows = 0', "faults[0].do.refuse.rows is 0"),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "abort",
+            'worker = "gym-0"',
+            "abort.worker is 'gym-0': this job's workers are worker-0",
+        ),
+        (
+            "gym-0",
+            "EpisodeAdmitted",
+            "after",
+            "lose_rows",
+            'partition = "stage", rows = 1',
+            "faults[0].do.lose_rows.partition is 'stage'",
+        ),
         ("gym-0", "EpisodeAdmitted", "after", "explode", "", "faults[0].do.explode is not a known verb"),
         (
             "gym-0",
@@ -259,7 +327,7 @@ def test_a_faults_file_without_a_fault_is_refused(tmp_path: Path) -> None:
     [
         ('{ break_stream = { instance = "controller" } }', "instance is 'controller': this job's Gym instances are gym-0"),
         ('{ break_stream = { instance = "" } }', "instance is '': this job's Gym instances are gym-0"),
-        ('{ fail_call = { operation = "Prepare", to = "" } }', "to is '': this job's processes are job, controller"),
+        ('{ fail_call = { operation = "Prepare", to = "" } }', "to is '': this job's processes are controller"),
     ],
 )
 def test_a_fault_names_an_instance_or_a_process_of_the_job(tmp_path: Path, do: str, expected: str) -> None:
@@ -298,12 +366,3 @@ do = { fail_call = { operation = "effect", to = "mailer" } }
 )
 def test_a_service_that_cannot_be_told_apart_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in refusal(written(tmp_path, SMALL + text))
-
-
-def test_a_scenario_without_services_has_the_digest_it_always_had(tmp_path: Path) -> None:
-    plain = load(written(tmp_path, SMALL)).scenario
-    assert b"effects" in msgspec.json.encode(plain)
-    bare = msgspec.to_builtins(plain)
-    del bare["contract"]["effects"]
-    assert plain.digest == hashlib.sha256(msgspec.json.encode(bare, order="sorted")).hexdigest()[:8]
-    assert plain.digest != load(written(tmp_path, SMALL + SERVICE)).scenario.digest

@@ -23,12 +23,15 @@ from protocol.history import (
     EpisodeExported,
     EpisodeInstalled,
     EpisodeRefused,
+    ExclusiveEntered,
+    ExclusiveLeft,
     GymPhaseStarted,
     ManifestBuilt,
     ProcessStarted,
     ReplySent,
     RetireQueued,
     ScopeBuilt,
+    SnapshotBroke,
     SnapshotPublished,
     SnapshotStarted,
     key_set,
@@ -136,6 +139,30 @@ def test_a_drain_that_waits_for_a_restart_breaks_I28_though_nothing_is_published
     assert judged(RestartsAreNotSaved, *steps, DrainEnded("1.1", 0, 0)) == []
     found = judged(RestartsAreNotSaved, *steps, DrainEnded("1.1", 1, 1))
     assert found == ["The drain waited for 1 episodes; 0 were neither saved nor restarting."]
+
+
+def test_a_drain_that_waits_for_other_episodes_than_those_on_the_wire_breaks_I27():
+    steps = [*sent(A, B), *scope(A, B), *exported(A)]
+    assert judged(OneOwner, *steps, sealed(B), DrainEnded("1.1", 1, 0)) == []
+    assert judged(OneOwner, *steps, DrainEnded("1.1", 0, 0)) == [
+        "The drain waited for 0 episodes; 1 have no other owner.",
+        f"The drain ended with 0 episodes left; {B} had not replied.",
+    ]
+    assert judged(OneOwner, *steps, sealed(B), DrainEnded("1.1", 2, 1)) == [
+        "The drain waited for 2 episodes; 1 have no other owner.",
+        "The drain gave up on 1 episodes; only 0 could still reply.",
+    ]
+
+
+def test_a_cut_refused_though_each_attempt_is_saved_or_restarts_breaks_I26():
+    cut = [ExclusiveEntered("data-plane"), ExclusiveLeft("data-plane")]
+    refused = SnapshotBroke(1, "broken", "OwnershipError", "1 attempt", 1)
+    whole = [*sent(A, B), *scope(A, B), *exported(A), cannot_save(B), *cut]
+    assert judged(ManifestIsTheUnfinished, *whole, refused) == [
+        "A cut was refused (1 attempt); each of its 2 unsealed attempts is saved or restarts."
+    ]
+    assert judged(ManifestIsTheUnfinished, *sent(A, B), *scope(A, B), *exported(A), *cut, refused) == []
+    assert judged(ManifestIsTheUnfinished, *whole, SnapshotBroke(1, "infra", "Lost", "no answer", 1)) == []
 
 
 def test_a_restart_missing_from_the_manifest_breaks_I28():
@@ -253,7 +280,6 @@ def test_a_drain_that_gives_up_on_an_episode_that_is_in_gym_breaks_I27():
         f"{A} has no owner: the drain waited for it while it was in gym-0."
     ]
     assert judged(OneOwner, *sent(A), inside, ("gym-0", EpisodeEnded(A, "replied")), *scope(A), gave_up) == []
-    assert judged(OneOwner, *sent(A), inside, *scope(A), *exported(A), gave_up) == []
     assert judged(OneOwner, *sent(A), inside, ("gym-0", ProcessStarted()), *scope(A), gave_up) == []
     assert judged(OneOwner, *sent(A), *scope(A), gave_up) == []
 
