@@ -830,7 +830,7 @@ class EpisodeAdmitted(Event, frozen=True):
 
 
 class EpisodeRefused(Event, frozen=True):
-    """``reason``: checkpoint_parked | stale-attempt | unknown-continuation."""
+    """``reason``: checkpoint_parked | stale-attempt | unknown-continuation | failed-cohort."""
 
     key: str
     reason: str
@@ -839,6 +839,40 @@ class EpisodeRefused(Event, frozen=True):
 class EpisodeParked(Event, frozen=True):
     key: str
     turn: int
+
+
+class SiblingHeld(Event, frozen=True):
+    """A finished sibling waits at the verifier of its cohort, at its last boundary."""
+
+    key: str
+    group_attempt: int
+
+
+class CohortJudged(Event, frozen=True):
+    """``rewarded`` were rewarded together, each relative to all ``members`` (keys by generation). ``expected``: generations
+    that had not sealed when this cohort was sent."""
+
+    group: str
+    group_attempt: int
+    members: tuple[str, ...]
+    rewarded: tuple[str, ...]
+    expected: tuple[int, ...]
+
+
+class CohortFailed(Event, frozen=True):
+    """Everyone who waits in it fails, and every later row of this group attempt."""
+
+    group: str
+    group_attempt: int
+    why: str
+
+
+class ChildEnded(Event, frozen=True):
+    """An agent's own /run has finished one child episode of ``key`` and is at ``following`` ('': that was the last)."""
+
+    key: str
+    child: str
+    following: str
 
 
 class TurnCompleted(Event, frozen=True):

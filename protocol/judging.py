@@ -67,6 +67,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     data_length: int  # rows of the data set
     contract: Contract = Contract()
+    relative_rewards: bool = False  # siblings are rewarded against each other
 
 
 class RunStatus(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ JOB = "job"  # the process that starts lives and injects faults
 MAX_STEPS = 200_000
 MAX_TIME_S = 3_600.0
 HASH_EVERY = 4_096  # records kept for the hash when no history is kept
-PARTICIPANTS = ("environment", "policy-model", "agent", "resources")
+PARTICIPANTS = ("environment", "policy-model", "agent", "resources")  # of the workplace, the usual environment
 
 
 class ScenarioLike(Protocol):
@@ -58,6 +58,8 @@ class ScenarioLike(Protocol):
     def profile(self) -> Any: ...
     @property
     def contract(self) -> Contract: ...
+    @property
+    def environment(self) -> str: ...
 
 
 class Recorder:
@@ -286,24 +288,27 @@ class World:
     def _factories(self) -> Mapping[str, Factory]:
         if self._processes is not None:
             return self._processes
+        from sim.environments import environment
         from sim.fake_data_plane import FakeDataPlane
         from sim.fake_engine import FakeEngine
-        from sim.fake_gym import FakeWorkplace
         from sim.fake_trainer import FakeTrainer
 
         job, profile = self.scenario.job, self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
-            environment=lambda rt: FakeWorkplace(rt, profile, self.scenario.contract.effects, job.rpc_timeout_s),
+            environment=lambda rt: environment(self.scenario.environment, rt, profile),
             data_plane=lambda rt: FakeDataPlane(rt, profile, self.faults.rows),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=self._participants,
+            services=self.scenario.contract.effects,
         )
         return processes(self.scenario.tables or job, self.scenario.tasks, parts)
 
     def _participants(self, instance: str) -> tuple[str, ...]:
+        from sim.environments import layout_of
+
         dropped = self.faults.dropped.get(instance, set())
-        return tuple(name for name in PARTICIPANTS if name not in dropped)
+        return tuple(name for name in layout_of(self.scenario.environment).participants if name not in dropped)
 
     # --- history and faults --------------------------------------------------------------------------------------
 

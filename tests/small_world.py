@@ -28,6 +28,7 @@ class SmallScenario:
     faults: Sequence[Any] = ()
     profile: Mapping[str, Any] = field(default_factory=dict)
     contract: Contract = Contract()
+    environment: str = "workplace"
 
 
 @dataclass(frozen=True)

@@ -194,8 +194,6 @@ class EffectsLandAsPromised(Judge):
             yield f"Turn {event.turn} of {event.key} has the reply of {event.tool}, and {service.service} did nothing for it."
 
     def _exported(self, event: EpisodeExported) -> Iterator[str]:
-        if event.kind == "run-id":  # it is run again: nothing of it is saved
-            return
         for turn, (_, answered) in self.issued.get(event.key, {}).items():
             if turn >= event.turn or not answered:
                 what = "had been answered" if answered else "was under way"
@@ -237,5 +235,4 @@ def _saved_sessions(durable: Durable, point: RestorePoint) -> Iterator[tuple[str
             for key, saved in (content if isinstance(content, dict) else {}).items():
                 if key in named and isinstance(saved, dict):
                     turn = saved["turn"] if "calls" in saved and "turn" in saved else -1
-                    effects = saved.get("effects")
-                    yield key, turn, sorted(effects) if isinstance(effects, dict) else []
+                    yield key, turn, list(saved.get("effects", ()))

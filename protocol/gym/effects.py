@@ -7,13 +7,48 @@ under another rollout id.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from protocol.errors import Cause, Lost, Refusal
-from protocol.external import Service, payload_digest
+from protocol.external import Service, payload_digest, service_of
 from protocol.history import EffectDone, EffectIssued
-from protocol.messages import Effect, EffectAnswer
+from protocol.identity import GymCheckpointEpisode, effect_key, model_call_id, staging_key
+from protocol.messages import Effect, EffectAnswer, ToolCall
 from protocol.runtime import Runtime
 
 SENT_MAX = 3  # times one call is sent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a service has said to one call: the ``effect`` that has happened, and the words of the answer."""
+
+    effect: str
+    words: str
+
+
+class Outside:
+    """The services that one Gym process may ask; each time they are asked, ``timeout_s`` is what they have."""
+
+    def __init__(self, rt: Runtime, services: Sequence[Service], timeout_s: float) -> None:
+        self.rt = rt
+        self.services = tuple(services)
+        self.timeout_s = timeout_s
+
+    async def tell(self, asked: ToolCall, key: str, turn: int) -> Told | None:
+        """Have the service of this tool do it; None for a tool that runs inside Gym. Raises as ``deliver`` does.
+
+        A service is told of every call of its tools, of one that Gym will answer with an error too.
+        """
+        service = service_of(self.services, asked.name)
+        if service is None:
+            return None
+        effect = effect_key(GymCheckpointEpisode.of(key), turn, 0)  # one tool call a turn
+        message = Effect(effect, json.dumps([asked.name, asked.arguments]))
+        answer = await deliver(self.rt, service, message, staging_key(key, model_call_id(turn)), self.timeout_s)
+        return Told(effect=effect, words=f"{service.service} number {answer.number}")
 
 
 def decide_again(service: Service, failure: Lost | Refusal, sent: int) -> bool:

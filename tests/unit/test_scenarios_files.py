@@ -9,9 +9,9 @@ import pytest
 
 from protocol.config import Level
 from protocol.external import Service
+from scenarios.builtin import WORKPLACE
 from scenarios.files import library, load
 from scenarios.model import InputError, Scenario
-from scenarios.tasks import WORKPLACE
 
 SMALL = """
 format = 1

@@ -40,6 +40,7 @@ class ToyScenario:
     tasks: tuple[Any, ...] = ()
     profile: dict[str, Any] = field(default_factory=dict)
     contract: Contract = Contract()
+    environment: str = "workplace"
 
 
 Main = Callable[[Any], Coroutine[Any, Any, None]]

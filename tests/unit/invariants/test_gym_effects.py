@@ -47,8 +47,8 @@ def saved(turn: int, *answered: str, gym: bool = True) -> dict[str, bytes]:
     folder = f"{SOURCE}/gym/gym-0"
     return {
         **snapshot(group(0, attempt(KEY, "DISPATCHED"), OTHER), gym=gym_checkpoint(gym_0=[KEY])),
-        f"{folder}/agent/episodes.msgpack": pack({KEY: {"turn": turn, "calls": []}}),
-        f"{folder}/resources/episodes.msgpack": pack({KEY: {"tables": {}, "effects": dict.fromkeys(answered, 1)}}),
+        f"{folder}/agent/episodes.msgpack": pack({KEY: {"turn": turn, "calls": [], "effects": answered}}),
+        f"{folder}/resources/episodes.msgpack": pack({KEY: {"turn": turn, "state": {}}}),
     }
 
 
@@ -206,10 +206,6 @@ def test_a_save_without_a_call_that_was_made_before_it_breaks_it(steps: tuple[An
 
 def test_a_process_that_starts_again_has_lost_what_it_had_sent() -> None:
     assert effects(issued(), landed(), ProcessStarted(), exported(1)) == []
-
-
-def test_a_run_id_is_no_saved_state() -> None:
-    assert effects(issued(), landed(), EpisodeExported(KEY, "agent", "run-id", 0)) == []
 
 
 def test_without_services_it_does_not_apply() -> None:
