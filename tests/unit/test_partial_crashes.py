@@ -213,7 +213,7 @@ def test_a_run_with_a_partial_crash_is_saved_and_judged_again(tmp_path: Path, ca
     path = tmp_path / "small.toml"
     path.write_text(SMALL)
     out = tmp_path / "run"
-    words = ["run", str(path), "--fail", "kill:trainer@OptimizerIssued-1"]
+    words = ["run", str(path), "--fail", "kill:trainer@OptimizerApplied-1"]
     code, first = command([*words, "--out", str(out)], capsys)
     _, second = command(["judge", str(out)], capsys)
     assert first["lives"][0]["outcome"] == "failed"
