@@ -46,6 +46,7 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/rollproof bench ledger
 
+nightly: export ROLLPROOF_SEEDS = 20
 nightly: check slow
 	for name in workplace sibling fixed-order trainer-only; do $(BIN)/rollproof sweep $$name --seeds 0:5 || exit $$?; done
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -91,6 +92,10 @@ class RolloutCheckpointing(Config, frozen=True):
 
 
 class RolloutRecovery(Config, frozen=True):
+    """``level_overrides``: task name -> the level at which groups of that task are restored; below TURN only, and never
+    finer than ``target_level``."""
+
+    level_overrides: dict[str, str] = {}
     gym_prepare_timeout_s: float = 300.0
     gym_spinup_timeout_s: float = 60.0  # until every participant has been found, all tries together
     drain_timeout_s: float | None = None  # None: token_capture.control_timeout_s
@@ -134,6 +139,10 @@ class Job(Config, frozen=True):
     def level(self) -> Level:
         return Level.named(self.target_level)
 
+    def level_of(self, task_name: str) -> str:
+        """Restore level of the groups of one task."""
+        return self.rollout_recovery.level_overrides.get(task_name, self.target_level)
+
     @property
     def inflight_prompts(self) -> int:
         return self.max_inflight_prompts or self.num_prompts_per_step
@@ -145,6 +154,16 @@ class Job(Config, frozen=True):
     @property
     def drain_timeout_s(self) -> float:
         return self.rollout_recovery.drain_timeout_s or self.token_capture.control_timeout_s
+
+    @property
+    def park_bound_s(self) -> float:
+        """How long one park of Gym may last at most, by the limits of the calls to Gym in it: prepare, commit, the drain,
+        and every attempt to resume. The cut's own calls to the data plane are not in it: one that uses up its time-out
+        fails the snapshot, which is an outage and no longer a park."""
+        recovery = self.rollout_recovery
+        call_s = self.token_capture.control_timeout_s + recovery.reply_grace_s
+        resume_s = recovery.resume_attempts * call_s + (recovery.resume_attempts - 1) * recovery.resume_retry_s
+        return recovery.gym_prepare_timeout_s + recovery.reply_grace_s + call_s + self.drain_timeout_s + resume_s
 
     @property
     def snapshots_on(self) -> bool:
@@ -175,8 +194,11 @@ def fingerprint(job: Job, data: str) -> str:
     return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
 
 
-def check(job: Job) -> list[str]:
-    """Every reason why this configuration is refused at set-up (empty: it is accepted). Each names its key."""
+def check(job: Job, task_names: Iterable[str] | None = None) -> list[str]:
+    """Every reason why this configuration is refused at set-up (empty: it is accepted). Each begins with its key.
+
+    ``task_names``: those of the data set, where it is known by now.
+    """
     wrong: list[str] = []
 
     def positive(name: str, value: float | None) -> None:
@@ -242,22 +264,8 @@ def check(job: Job) -> list[str]:
         wrong.append(f"sampler.max_staleness_versions is {job.sampler.max_staleness_versions}: it must be 0 or more")
 
     if one_of("target_level", job.target_level, LEVELS):
-        level = job.level
-        if level >= Level.TURN:
-            if not job.snapshots_on:
-                wrong.append(f"target_level {level.name.lower()} needs "
-                             "rollout_checkpointing.interval_s to be set")  # fmt: skip
-            if not job.async_engine:
-                wrong.append(f"target_level {level.name.lower()} needs async_engine")
-            if job.environment_server != "legacy_agent":
-                wrong.append(f"environment_server {job.environment_server!r} cannot be restored at level "
-                             f"{level.name.lower()}: it needs legacy_agent")  # fmt: skip
-        if level is Level.PREFIX:
-            wrong.append("target_level prefix comes with a later step of this project")
-        if job.sampler.name == "weight_fifo" and (job.snapshots_on or level > Level.ROLLOUT):
-            wrong.append("sampler.name weight_fifo keeps no buffer in a checkpoint: it is refused with "
-                         "rollout_checkpointing.interval_s set or target_level above rollout")  # fmt: skip
-
+        wrong += _level_faults(job)
+    wrong += _override_faults(job, task_names)
     if not job.token_capture.enabled:
         wrong.append(
             "token_capture.enabled is false: receipts rest on captured calls, a run without capture comes with a later step"
@@ -276,10 +284,56 @@ def check(job: Job) -> list[str]:
     if job.watchdog.stall_timeout_s <= job.watchdog.interval_s:
         wrong.append(f"watchdog.stall_timeout_s is {job.watchdog.stall_timeout_s}: it must be above "
                      f"watchdog.interval_s ({job.watchdog.interval_s})")  # fmt: skip
-    park = job.rollout_recovery.gym_prepare_timeout_s
-    if job.snapshots_on and job.watchdog.stall_timeout_s <= park:
-        wrong.append(f"watchdog.stall_timeout_s is {job.watchdog.stall_timeout_s}: it must outlast a Gym park "
-                     f"(rollout_recovery.gym_prepare_timeout_s is {park})")  # fmt: skip
+    if job.target_level in LEVELS and park_outlasts_stall(job):
+        stall_s, park_s = job.watchdog.stall_timeout_s, job.park_bound_s
+        wrong.append(f"watchdog.stall_timeout_s is {stall_s:g}: it must outlast a Gym park, which may take {park_s:g} s "
+                     "(rollout_recovery.gym_prepare_timeout_s, then commit, drain and resume)")  # fmt: skip
+    return wrong
+
+
+def park_outlasts_stall(job: Job) -> bool:
+    """Whether the watchdog could take a park for a stall; below TURN nothing parks Gym."""
+    return job.level >= Level.TURN and job.watchdog.stall_timeout_s <= job.park_bound_s
+
+
+def _level_faults(job: Job) -> list[str]:
+    """What a target level needs and does not have (PROTOCOL 2.4)."""
+    wrong: list[str] = []
+    level, name = job.level, job.target_level
+    if level >= Level.TURN:
+        if not job.snapshots_on:
+            wrong.append(f"rollout_checkpointing.interval_s is not set: target_level {name} needs periodic snapshots")
+        if not job.async_engine:
+            wrong.append(f"async_engine is false: target_level {name} needs an asynchronous engine")
+        if job.environment_server != "legacy_agent":
+            wrong.append(f"environment_server is {job.environment_server!r}: target_level {name} needs legacy_agent")
+    if level is Level.PREFIX:
+        wrong.append("target_level prefix comes with a later step of this project")
+    if job.sampler.name == "weight_fifo" and (job.snapshots_on or level > Level.ROLLOUT):
+        wrong.append("sampler.name weight_fifo keeps no buffer in a checkpoint: it is refused with "
+                     "rollout_checkpointing.interval_s set or target_level above rollout")  # fmt: skip
+    return wrong
+
+
+def _override_faults(job: Job, task_names: Iterable[str] | None) -> list[str]:
+    """A task may be restored more coarsely than the target, never at TURN or finer: Gym exports every live episode."""
+    overrides = job.rollout_recovery.level_overrides
+    if not overrides:
+        return []
+    if job.target_level in LEVELS and job.level >= Level.TURN:
+        return [f"rollout_recovery.level_overrides names {', '.join(sorted(overrides))}: target_level {job.target_level} "
+                "allows no override, since Gym saves every live episode; leave it out, or set target_level "
+                "to sibling or rollout"]  # fmt: skip
+    wrong: list[str] = []
+    known = None if task_names is None else dict.fromkeys(task_names)
+    for task, name in sorted(overrides.items()):
+        key = f"rollout_recovery.level_overrides.{task}"
+        if name not in LEVELS:
+            wrong.append(f"{key} is {name!r}: it must be one of {', '.join(LEVELS)}")
+        elif job.target_level in LEVELS and Level.named(name) > job.level:
+            wrong.append(f"{key} is {name}: it must not be finer than target_level {job.target_level}")
+        if known is not None and task not in known:
+            wrong.append(f"{key} has no effect: the data set has the tasks {', '.join(known)}")
     return wrong
 
 
@@ -291,32 +345,67 @@ def accept(job: Job) -> Job:
     return job
 
 
-def job_from(values: dict[str, Any], where: str = "job") -> Job:
-    """Build a Job from plain tables; raises one ConfigError that names every unknown key and wrong type."""
-    wrong: list[str] = []
-    _walk(values, Job, where, wrong)
+def set_up(given: Job | Mapping[str, Any], task_names: Iterable[str]) -> Job:
+    """The job of a run that starts, from a job or from the tables of its file. Raises one ConfigError that names every fault."""
+    names = tuple(task_names)
+    job, wrong = (given, []) if isinstance(given, Job) else read_job(given, "")
+    wrong += check(job, names)
     if wrong:
         raise ConfigError("; ".join(wrong))
-    try:
-        return msgspec.convert(values, Job)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}") from None
+    return job
 
 
-def _walk(values: Any, kind: Any, where: str, wrong: list[str]) -> None:
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+def job_from(values: Mapping[str, Any], where: str = "job") -> Job:
+    """Build a Job from plain tables; raises one ConfigError that names every unknown key and wrong type."""
+    job, wrong = read_job(values, where)
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    return job
+
+
+def with_values(job: Job, values: Mapping[str, Any]) -> Job:
+    """``job`` with other values under dotted keys. Raises ConfigError for a key or a type that it does not have."""
+    tables = msgspec.to_builtins(job)
     for key, value in values.items():
+        *above, last = key.split(".")
+        table = tables
+        for part in above:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return job_from(tables)
+
+
+def read_job(values: Mapping[str, Any], where: str = "job") -> tuple[Job, list[str]]:
+    """A Job of what can be read in plain tables, and every key that cannot: it keeps its default."""
+    wrong: list[str] = []
+    return msgspec.convert(_readable(values, Job, where, wrong), Job), wrong
+
+
+def removed_key(key: str, place: str) -> str | None:
+    """Why a key of an earlier layer is refused (None: it is no such key): the level says how a group is recovered."""
+    if not key.endswith("_granularity"):
+        return None
+    return f"{place} is not a known key any more: how much is recovered follows from target_level, write that instead"
+
+
+def _readable(values: Mapping[str, Any], kind: Any, where: str, wrong: list[str]) -> dict[str, Any]:
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        place = f"{where}.{key}" if where else key
         if key not in fields:
-            wrong.append(f"{where}.{key} is not a known key; known are {', '.join(sorted(fields))}")
+            unknown = f"{place} is not a known key; known are {', '.join(sorted(fields))}"
+            wrong.append(removed_key(key, place) or unknown)
             continue
         inner = fields[key].type
         if isinstance(inner, type) and issubclass(inner, Config):
-            if isinstance(value, dict):
-                _walk(value, inner, f"{where}.{key}", wrong)
+            if isinstance(value, Mapping):
+                kept[key] = _readable(value, inner, place, wrong)
             else:
-                wrong.append(f"{where}.{key} is {value!r}: it must be a table")
+                wrong.append(f"{place} is {value!r}: it must be a table")
             continue
         try:
-            msgspec.convert(value, inner)
+            kept[key] = msgspec.convert(value, inner)
         except msgspec.ValidationError as error:
-            wrong.append(f"{where}.{key} is {value!r}: {error}")
+            wrong.append(f"{place} is {value!r}: {error}")
+    return kept

@@ -1,23 +1,35 @@
-"""The processes of one job, as factories. A factory takes the process's ``Runtime`` and returns the coroutine of its
+"""Set-up: the processes of one job, as factories. A factory takes the process's ``Runtime`` and returns the coroutine of its
 ``main``; a restart calls it again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from protocol import identity
-from protocol.config import Job
+from protocol.config import Job, set_up
 from protocol.controller.controller import Controller
 from protocol.data_plane.finalizer import Finalizer
+from protocol.errors import ConfigError
 from protocol.gym.instance import GymInstance
+from protocol.history import RunFailed
 from protocol.messages import PromptTask
 from protocol.parts import Factory, Parts
 from protocol.run import fingerprint_of
+from protocol.runtime import Runtime
 from protocol.worker.worker import GenerationWorker
 
 
-def processes(job: Job, tasks: Sequence[PromptTask], parts: Parts) -> dict[str, Factory]:
-    """Name -> factory, in start order. Each start of the job has a control token, which only its Gym instances are given."""
+def processes(given: Job | Mapping[str, Any], tasks: Sequence[PromptTask], parts: Parts) -> dict[str, Factory]:
+    """Name -> factory, in start order. Each start of the job has a control token, which only its Gym instances are given.
+
+    ``given``: the job, or the tables it is read from. One that is refused starts nothing but a controller that says so.
+    """
+    try:
+        job = set_up(given, dict.fromkeys(task.name for task in tasks))
+    except ConfigError as refused:
+        message = str(refused)
+        return {identity.CONTROLLER: lambda rt: _refuse(rt, message)}
     run = fingerprint_of(job, tasks)
     out: dict[str, Factory] = {
         identity.TRAINER: lambda rt: parts.trainer(rt).main(),
@@ -33,3 +45,9 @@ def processes(job: Job, tasks: Sequence[PromptTask], parts: Parts) -> dict[str, 
         ).main()
     out[identity.CONTROLLER] = lambda rt: Controller(rt, job, tuple(tasks)).main()
     return out
+
+
+async def _refuse(rt: Runtime, message: str) -> None:
+    error = ConfigError(message)
+    rt.record(RunFailed(error=ConfigError.__name__, cause=error.cause.value, message=message))
+    raise error

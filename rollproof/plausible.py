@@ -146,8 +146,9 @@ def _common(saved: SavedRun | SavedSweep, kind: str) -> Iterator[str]:
 
 
 def _scenario_faults(scenario: Scenario) -> Iterator[str]:
-    for text in config.check(scenario.job):
-        yield f"scenario.job.{text}"
+    if not scenario.contract.refused:  # else to be refused is what the run is about
+        for text in config.check(scenario.job):
+            yield f"scenario.job.{text}"
     if not scenario.tasks:
         yield "scenario.tasks is empty: it must have at least one task"
 

@@ -6,6 +6,7 @@ The order of the overlays is fixed: the scenario file, then ``--config``, ``--le
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -17,13 +18,12 @@ from pydantic import ValidationError
 
 from protocol import config, errors
 from protocol.config import LEVELS, Job
-from protocol.errors import ConfigError
 from protocol.history import KINDS
 from protocol.judging import Contract
 from protocol.messages import PromptTask
 from scenarios.faults import Fault, fault_from, faults_of, nearest
 from scenarios.model import (
-    BUILTIN_WORKPLACE,
+    ENVIRONMENTS,
     LATER_CONTRACT,
     LATER_LEVELS,
     LOAD_KEYS,
@@ -42,6 +42,7 @@ ERRORS = tuple(
     for name, kind in vars(errors).items()
     if isinstance(kind, type) and issubclass(kind, errors.ProtocolError) and kind is not errors.ProtocolError
 )
+SET_UP_JUDGES = ("I59",)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +120,11 @@ def read_toml(path: Path, where: str) -> dict[str, Any]:
 def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay: Overlay | None, faults: str | None) -> Scenario:
     raw = read_toml(path, where)
     table, wrong = _parse(raw)
-    job, job_faults = _job(raw, table, level, overlay)
-    wrong += job_faults
+    job, tables, job_faults = _job(raw, table, level, overlay)
     entries: tuple[Fault, ...] = ()
+    if table is None or not table.contract.refused:
+        tables = {}
+        wrong += job_faults
     if table is not None:
         entries, fault_faults = _faults(table.faults, job)
         wrong += fault_faults
@@ -135,6 +138,11 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
             for index, name in enumerate(table.contract.may_end)
             if name not in ERRORS
         ]
+        if table.load.environment not in ENVIRONMENTS:
+            name = table.load.environment
+            wrong.append(
+                f"load.environment is {name!r}: it must be one of {', '.join(ENVIRONMENTS)}{nearest(name, ENVIRONMENTS)}"
+            )
         if table.expect.verdict != "HELD":
             wrong.append(f"expect.verdict {table.expect.verdict!r} comes with a later step of this project: leave it out")
     if wrong:
@@ -142,28 +150,43 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
     assert table is not None  # else something was wrong
     if faults is not None:
         entries += _faults_file(faults, job)
-    rows, data_name = _tasks(table.load.tasks, path, tasks)
+    rows, data_name = _tasks(table.load.tasks or f"builtin:{table.load.environment}", path, tasks)
+    if not tables:
+        without_effect = config.check(job, (task.name for task in rows))
+        if without_effect:
+            raise InputError.of(where, [f"job.{fault}" for fault in without_effect])
     return Scenario(
         name=table.name,
         tags=tuple(table.tags),
         source=table.source,
         job=job,
+        tables=tables,
         tasks=rows,
         data_name=data_name,
+        environment=table.load.environment,
         faults=entries,
         contract=Contract(
             may_drop=table.contract.may_drop,
             may_end=tuple(table.contract.may_end),
+            may_stall=table.contract.may_stall,
             fixed_order=table.contract.fixed_order,
+            refused=tuple(table.contract.refused),
         ),
         expect=Expect(
             verdict=table.expect.verdict,
-            judges=None if table.expect.judges is None else tuple(table.expect.judges),
+            judges=_judges(table),
             reach=tuple(table.expect.reach),
         ),
         profile=table.profile,
         real=table.real,
     )
+
+
+def _judges(table: ScenarioFile) -> tuple[str, ...] | None:
+    """Judges that must be reached: of a run that set-up refuses, only the one of the refusal can be."""
+    if table.expect.judges is None:
+        return SET_UP_JUDGES if table.contract.refused else None
+    return tuple(table.expect.judges)
 
 
 def _parse(raw: dict[str, Any]) -> tuple[ScenarioFile | None, list[str]]:
@@ -178,11 +201,14 @@ def _parse(raw: dict[str, Any]) -> tuple[ScenarioFile | None, list[str]]:
         return None, wrong + faults_of(error)
 
 
-def _job(raw: dict[str, Any], table: ScenarioFile | None, level: str | None, overlay: Overlay | None) -> tuple[Job, list[str]]:
-    """The accepted job, or a default one and what is wrong; ``raw`` serves where the file as a whole has faults."""
+def _job(
+    raw: dict[str, Any], table: ScenarioFile | None, level: str | None, overlay: Overlay | None
+) -> tuple[Job, dict[str, Any], list[str]]:
+    """The job (what of it can be read), the tables it was read from after all overlays, and everything that is wrong with
+    it; ``raw`` serves where the file as a whole has faults."""
     values = raw.get("job", {})
     if not isinstance(values, dict):
-        return Job(), []  # said by the file's own model
+        return Job(), {}, []  # said by the file's own model
     values = _copy(values)
     wrong: list[str] = []
     sizes = table.load.model_dump() if table is not None else {}
@@ -191,22 +217,26 @@ def _job(raw: dict[str, Any], table: ScenarioFile | None, level: str | None, ove
             wrong.append(f"job.{target} is the load's: write it as load.{key}")
         if sizes.get(key) is not None:
             values[target] = sizes[key]
-    try:
-        config.job_from(values)
-    except ConfigError as error:
-        return Job(), wrong + str(error).split("; ")
+    wrong += config.read_job(values)[1]  # before anything is laid over it: an overlay hides no fault of the file
     for target, value in (overlay.values if overlay is not None else {}).items():
         _put(values, target, value)
     if level is not None:
         values["target_level"] = level
-    try:
-        job = config.job_from(values)
-    except ConfigError as error:
-        return Job(), wrong + str(error).split("; ")
-    refused = config.check(job)
-    if refused and overlay is not None:
-        refused = [f"{fault} (with {overlay.path} laid over it)" for fault in refused]
-    return job, wrong + [f"job.{fault}" if not fault.startswith("job.") else fault for fault in refused]
+    job, _ = config.read_job(values)
+    wrong += [f"job.{fault}{_laid_over(fault, overlay)}" for fault in config.check(job)]
+    return job, values, wrong
+
+
+def _laid_over(fault: str, overlay: Overlay | None) -> str:
+    """Which keys of the config file a fault comes from."""
+    if overlay is None:
+        return ""
+    named = [
+        f"{source} is {target.rpartition('.')[2]}" if source.rpartition(".")[2] != target.rpartition(".")[2] else source
+        for target, source in overlay.sources.items()
+        if re.search(rf"(?<![\w.]){re.escape(target)}(?![\w])", fault)
+    ]
+    return f" (with {', '.join(named)} of {overlay.path} laid over it)" if named else f" (with {overlay.path} laid over it)"
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,9 +244,12 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put(values: dict[str, Any], target: str, value: Any) -> None:
+    """Raise nothing where a table's place holds something else: that is said of the file."""
     *tables, key = target.split(".")
     for table in tables:
         values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            return
     values[key] = value
 
 
@@ -245,6 +278,6 @@ def _faults_file(path: str, job: Job) -> tuple[Fault, ...]:
 def _tasks(named: str, scenario_file: Path, option: str | None) -> tuple[tuple[PromptTask, ...], str]:
     if option is not None:
         return load_tasks(option)
-    if named == BUILTIN_WORKPLACE or named.startswith("builtin:"):
+    if named.startswith("builtin:"):
         return load_tasks(named)
     return load_tasks(str(scenario_file.parent / named))

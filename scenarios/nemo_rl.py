@@ -23,7 +23,7 @@ from omegaconf.errors import (
 )
 from yaml import MarkedYAMLError, YAMLError
 
-from protocol.config import Config, Job
+from protocol.config import Config, Job, removed_key
 from scenarios.model import InputError
 
 STRICT_SECTIONS = ("async_rl", "rollout_checkpointing", "rollout_recovery", "token_capture")
@@ -58,11 +58,18 @@ MAPPED: dict[str, str] = {
     "rollout_checkpointing.restore_mode": "rollout_checkpointing.restore_mode",
     "rollout_checkpointing.max_consecutive_failures": "rollout_checkpointing.max_consecutive_failures",
     "rollout_recovery.target_level": "target_level",
+    "rollout_recovery.level_overrides": "rollout_recovery.level_overrides",
     "rollout_recovery.gym_prepare_timeout_s": "rollout_recovery.gym_prepare_timeout_s",
     "token_capture.enabled": "token_capture.enabled",
     "token_capture.control_timeout_s": "token_capture.control_timeout_s",
     "policy.generation.vllm_cfg.async_engine": "async_engine",
+    "env.nemo_gym.environment_server": "environment_server",
 }
+TABLES = ("rollout_recovery.level_overrides",)  # of MAPPED: those whose value is a table
+
+# Where recovery was once configured by ``*_granularity`` keys. Elsewhere a name that ends so is another's: Megatron has
+# ``recompute_granularity``.
+REMOVED_SECTIONS = (*STRICT_SECTIONS, "env", "grpo", "checkpointing", "data")
 
 # Keys of the strict sections that NeMo RL has and this project does not model. A name covers what is below it.
 NOT_MODELLED = (
@@ -123,6 +130,10 @@ def read_config(path: str, strict: bool = False) -> Overlay:
     found: set[str] = set()
     for key in _leaves(config, ""):
         if key == "defaults":
+            continue
+        removed = _removed(key)
+        if removed is not None:
+            wrong.append(f"{removed}{_known_beside(key)}")
             continue
         target = MAPPED.get(key)
         if target is None:
@@ -247,6 +258,7 @@ def _leaves(config: DictConfig, prefix: str) -> list[str]:
             and not node._is_missing()
             and not node._is_interpolation()
             and len(node)
+            and key not in TABLES
         ):
             keys += _leaves(node, key + ".")
         else:
@@ -259,6 +271,14 @@ def _value(config: DictConfig, key: str) -> Any:
     for part in key.split("."):
         node = node[part]
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _removed(key: str) -> str | None:
+    """Why a key that once said how much is recovered is refused, whatever it holds; None: it is no such key."""
+    parts = key.split(".")
+    if len(parts) > 1 and parts[0] not in REMOVED_SECTIONS:
+        return None
+    return next((text for part in parts if (text := removed_key(part, key)) is not None), None)
 
 
 def _covered(key: str) -> bool:

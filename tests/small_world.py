@@ -22,9 +22,11 @@ Client = Callable[[Runtime], Coroutine[Any, Any, Any]]
 class SmallScenario:
     name: str = "small"
     job: Job = field(default_factory=Job)
+    tables: Mapping[str, Any] = field(default_factory=dict)
     tasks: Sequence[Any] = ()
     faults: Sequence[Any] = ()
     profile: Mapping[str, Any] = field(default_factory=dict)
+    environment: str = "workplace"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from protocol.config import (
     check,
     fingerprint,
     job_from,
+    set_up,
 )
 from protocol.errors import ConfigError
 
@@ -59,6 +60,9 @@ def test_levels_are_ordered_from_coarse_to_fine() -> None:
         changed(max_inflight_prompts=1),
         changed(rollout_failure=RolloutFailure(max_skipped_prompts=3)),
         changed(watchdog=Watchdog(stall_action="abort")),
+        changed(target_level="sibling", watchdog=Watchdog(stall_timeout_s=40.0)),  # nothing parks Gym below turn
+        changed(target_level="sibling", rollout_recovery=RolloutRecovery(level_overrides={"calendar": "rollout"})),
+        changed(target_level="rollout", rollout_recovery=RolloutRecovery(level_overrides={"calendar": "rollout"})),
         *(changed(rollout_checkpointing=RolloutCheckpointing(interval_s=1.0, restore_mode=mode))
           for mode in ("latest", "trainer_checkpoint", "none")),
     ],
@@ -95,6 +99,13 @@ def test_a_supported_configuration_is_accepted(job: Job) -> None:
         (changed(watchdog=Watchdog(stall_action="ignore")), ["watchdog.stall_action"]),
         (changed(watchdog=Watchdog(interval_s=600.0)), ["watchdog.stall_timeout_s"]),
         (changed(watchdog=Watchdog(stall_timeout_s=300.0)), ["watchdog.stall_timeout_s"]),
+        (changed(watchdog=Watchdog(stall_timeout_s=561.0)), ["watchdog.stall_timeout_s"]),
+        (changed(rollout_recovery=RolloutRecovery(drain_timeout_s=200.0)), ["watchdog.stall_timeout_s"]),
+        (changed(token_capture=TokenCapture(control_timeout_s=80.0)), ["watchdog.stall_timeout_s"]),
+        (changed(rollout_recovery=RolloutRecovery(level_overrides={"calendar": "sibling"})), ["rollout_recovery.level_"]),
+        (changed(rollout_recovery=RolloutRecovery(level_overrides={"calendar": "turn"})), ["rollout_recovery.level_overrides"]),
+        (changed(target_level="sibling", rollout_recovery=RolloutRecovery(level_overrides={"calendar": "turn", "mail": "x"})),
+         ["rollout_recovery.level_overrides.calendar is turn", "rollout_recovery.level_overrides.mail is 'x'"]),
         (changed(target_level="branch"), ["target_level"]),
         (Job(target_level="turn"), ["rollout_checkpointing.interval_s"]),
         (changed(token_capture=TokenCapture(enabled=False)), ["token_capture.enabled"]),
@@ -120,7 +131,7 @@ def test_what_is_not_supported_is_refused_by_name(job: Job, keys: list[str]) -> 
 
 def test_a_good_configuration_next_to_each_refused_one_is_accepted() -> None:
     """The bounds themselves: one step back from each refusal by size or time."""
-    assert check(changed(watchdog=Watchdog(stall_timeout_s=300.5))) == []
+    assert check(changed(watchdog=Watchdog(stall_timeout_s=561.5))) == []
     assert check(changed(num_prompts_per_step=1, max_buffered_rollouts=1)) == []
     assert check(changed(watchdog=Watchdog(interval_s=599.0))) == []
 
@@ -189,8 +200,36 @@ def test_the_shortest_interval_is_accepted() -> None:
 
 @pytest.mark.parametrize("key", ["turn_granularity", "sibling_granularity"])
 def test_a_removed_granularity_key_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"job.rollout_recovery.{key} is not a known key"):
+    with pytest.raises(ConfigError, match=f"job.rollout_recovery.{key} is not a known key any more: .* target_level"):
         job_from({"rollout_recovery": {key: "turn"}})
+
+
+def test_an_override_that_names_no_task_of_the_data_set_is_refused_since_it_has_no_effect() -> None:
+    job = changed(target_level="sibling", rollout_recovery=RolloutRecovery(level_overrides={"calender": "rollout"}))
+    assert check(job, ["calendar", "mail"]) == [
+        "rollout_recovery.level_overrides.calender has no effect: the data set has the tasks calendar, mail"
+    ]
+    assert check(job, ["calender"]) == []
+
+
+def test_a_group_is_restored_at_the_level_of_its_task() -> None:
+    job = changed(target_level="sibling", rollout_recovery=RolloutRecovery(level_overrides={"calendar": "rollout"}))
+    assert [job.level_of(name) for name in ("calendar", "mail")] == ["rollout", "sibling"]
+
+
+def test_set_up_names_what_it_cannot_read_and_what_it_does_not_support_in_one_refusal() -> None:
+    tables = {"target_level": "turn", "rollout_recovery": {"recovery_granularity": "turn"}, "seeds": 3, "async_engine": False}
+    with pytest.raises(ConfigError) as raised:
+        set_up(tables, ["calendar"])
+    for part in (
+        "rollout_recovery.recovery_granularity is not a known key any more", "seeds is not a known key",
+        "async_engine is false", "rollout_checkpointing.interval_s is not set",
+    ):  # fmt: skip
+        assert part in str(raised.value)
+
+
+def test_set_up_takes_a_job_and_the_tables_it_was_written_to() -> None:
+    assert set_up(ACCEPTED, ()) == set_up(msgspec.to_builtins(ACCEPTED), ()) == ACCEPTED
 
 
 def test_a_configuration_survives_being_written_out() -> None:
@@ -215,6 +254,7 @@ def test_a_configuration_survives_being_written_out() -> None:
         changed(train_steps=99),
         changed(rollout_failure=RolloutFailure(max_skipped_prompts=5)),
         changed(target_level="sibling"),
+        changed(target_level="sibling", rollout_recovery=RolloutRecovery(level_overrides={"calendar": "rollout"})),
     ],
 )
 def test_an_operational_change_leaves_the_fingerprint_alone(job: Job) -> None:

@@ -226,7 +226,7 @@ def test_a_session_beside_an_export_counts_only_on_the_same_instance() -> None:
 
 @pytest.mark.parametrize("level", ["rollout", "sibling", "turn"])
 def test_a_run_without_token_capture_is_refused_at_every_level(level: str) -> None:
-    wrong = check(changed(target_level=level, token_capture=TokenCapture(enabled=False)))
+    wrong = check(changed(target_level=level, token_capture=TokenCapture(enabled=False, control_timeout_s=2.0)))
     assert [line.split(" ")[0] for line in wrong] == ["token_capture.enabled"]
 
 

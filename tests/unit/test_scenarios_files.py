@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from protocol.config import Level
+from scenarios.builtin import WORKPLACE
 from scenarios.files import library, load
 from scenarios.model import InputError, Scenario
-from scenarios.tasks import WORKPLACE
 
 SMALL = """
 format = 1
@@ -83,7 +83,27 @@ effects = []
 
 def test_a_contradictory_job_is_refused_with_its_key(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL.replace('"sibling"', '"turn"'))
-    assert "job.target_level turn needs rollout_checkpointing.interval_s" in refusal(path)
+    assert "job.rollout_checkpointing.interval_s is not set: target_level turn needs periodic snapshots" in refusal(path)
+
+
+def test_a_key_that_is_unknown_hides_no_other_fault(tmp_path: Path) -> None:
+    text = SMALL.replace('"sibling"', '"turn"') + "turn_granularity = 1\nasync_engine = false\n"
+    found = refusal(written(tmp_path, text))
+    for part in (
+        "job.turn_granularity is not a known key any more",
+        "job.rollout_checkpointing.interval_s is not set",
+        "job.async_engine is false",
+    ):
+        assert part in found
+
+
+def test_a_file_that_says_what_must_be_refused_is_loaded_and_keeps_its_tables(tmp_path: Path) -> None:
+    text = SMALL.replace('"sibling"', '"turn"') + "turn_granularity = 1\n"
+    scenario = load(written(tmp_path, text + '[contract]\nrefused = ["turn_granularity"]\n')).scenario
+    assert scenario.tables["turn_granularity"] == 1
+    assert scenario.job.target_level == "turn"
+    assert scenario.expect.judges == ("I59",)
+    assert scenario.contract.allows("ConfigError")
 
 
 def test_a_size_may_not_be_given_twice(tmp_path: Path) -> None:
@@ -240,7 +260,7 @@ def test_a_fault_says_what_it_does_in_full(tmp_path: Path) -> None:
     )
     (fault,) = load(written(tmp_path, text)).scenario.faults
     assert (fault.process, fault.event, fault.occurrence, fault.verb) == ("controller", "SnapshotStarted", 1, "fail_call")
-    assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1}
+    assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1, "cause": None}
 
 
 def test_a_mark_to_be_reached_is_the_name_of_an_event(tmp_path: Path) -> None:

@@ -172,3 +172,67 @@ def test_defaults_whose_types_clash_are_refused(tmp_path: Path) -> None:
 def test_a_value_that_is_still_to_be_filled_in_keeps_the_scenarios(tmp_path: Path) -> None:
     overlay = read_config(written(tmp_path, "grpo:\n  seed: ???\n"))
     assert overlay.values == {} and "grpo.seed" in overlay.kept
+
+
+# --- what was removed, and what is never supported
+
+
+@pytest.mark.parametrize(
+    "text, key",
+    [
+        ("rollout_recovery:\n  recovery_granularity: turn\n", "rollout_recovery.recovery_granularity"),
+        ("rollout_recovery:\n  targets:\n    calendar:\n      sibling_granularity: null\n", "rollout_recovery.targets.calendar"),
+        ("async_rl:\n  rollout_failure:\n    native:\n      retry_granularity: row\n", "async_rl.rollout_failure.native"),
+        ("env:\n  nemo_gym:\n    turn_granularity: 1\n", "env.nemo_gym.turn_granularity"),
+        ("rollout_granularity: group\n", "rollout_granularity"),
+    ],
+)
+def test_a_removed_granularity_key_is_refused_wherever_it_stood(tmp_path: Path, text: str, key: str) -> None:
+    assert f"{key}" in (found := refusal(written(tmp_path, text)))
+    assert "is not a known key any more: how much is recovered follows from target_level" in found
+
+
+def test_a_key_of_another_library_that_ends_alike_is_only_not_modelled(tmp_path: Path) -> None:
+    overlay = read_config(written(tmp_path, "policy:\n  megatron_cfg:\n    recompute_granularity: selective\n"))
+    assert overlay.not_modelled == ("policy.megatron_cfg.recompute_granularity",)
+
+
+def test_level_overrides_are_one_table_and_reach_the_job(tmp_path: Path) -> None:
+    path = written(tmp_path, "rollout_recovery:\n  level_overrides: {calendar: rollout}\n")
+    job = load("sibling", config=path).scenario.job
+    assert [job.level_of(name) for name in ("calendar", "email")] == ["rollout", "sibling"]
+
+
+@pytest.mark.parametrize(
+    "scenario, text, parts",
+    [
+        ("workplace", "rollout_recovery: {level_overrides: {calendar: rollout}}", ["level_overrides names calendar"]),
+        ("workplace", "env: {nemo_gym: {environment_server: gymnasium}}",
+         ["environment_server is 'gymnasium'", "needs legacy_agent", "env.nemo_gym.environment_server"]),
+        ("workplace", "policy: {generation: {vllm_cfg: {async_engine: false}}}",
+         ["async_engine is false", "policy.generation.vllm_cfg.async_engine"]),
+        ("workplace", "rollout_recovery: {gym_prepare_timeout_s: 60}", ["watchdog.stall_timeout_s", "gym_prepare_timeout_s"]),
+        ("trainer-only", "rollout_recovery: {target_level: turn}", ["rollout_checkpointing.interval_s is not set"]),
+        ("sibling", "rollout_recovery: {level_overrides: {calendar: turn}}", ["level_overrides.calendar is turn"]),
+        ("sibling", "rollout_recovery: {level_overrides: {calender: rollout}}", ["level_overrides.calender has no effect"]),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_refused_by_this_entrance_too(
+    tmp_path: Path, scenario: str, text: str, parts: list[str]
+) -> None:
+    with pytest.raises(InputError) as error:
+        load(scenario, config=written(tmp_path, text))
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_faults_of_every_kind_are_told_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "async_rl: {watchdog: {stall_timeout_s: 11}}\nrollout_recovery: {level_overrides: {calendar: rollout}}\n"
+        "policy: {generation: {vllm_cfg: {async_engine: false}}}\n",
+    )
+    with pytest.raises(InputError) as error:
+        load("workplace", config=path)
+    for key in ("watchdog.stall_timeout_s is 11", "rollout_recovery.level_overrides", "async_engine is false"):
+        assert key in str(error.value)

@@ -1,0 +1,1 @@
+"""Judges of liveness: one guarantee a file."""
