@@ -114,6 +114,28 @@ def test_any_other_error_of_the_peer_arrives_as_peer_failed(bench: Bench) -> Non
     assert bench.run(main, peer=peer).outcome == "ended"
 
 
+class TwoArguments(Refusal):
+    """What pickling cannot rebuild."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(f"{status} {message}")
+
+
+def test_an_error_that_cannot_be_pickled_arrives_as_peer_failed(bench: Bench) -> None:
+    async def fail(message: Ask) -> None:
+        raise TwoArguments("gone", 500)
+
+    async def peer(rt: Runtime) -> None:
+        rt.serve({Ask: fail})
+        await rt.signal().wait()
+
+    async def main(rt: Runtime) -> None:
+        with pytest.raises(PeerFailed, match="TwoArguments cannot cross a process boundary .*: 500 gone"):
+            await rt.call("peer", Ask(1))
+
+    assert bench.run(main, peer=peer).outcome == "ended"
+
+
 def test_nothing_is_shared_across_a_call(bench: Bench) -> None:
     mine: dict[str, int] = {"rows": 1}
 

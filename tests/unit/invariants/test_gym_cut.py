@@ -16,6 +16,7 @@ from protocol.history import (
     AttemptDispatched,
     AttemptSealed,
     ControlDone,
+    ControlReceived,
     DrainEnded,
     EpisodeAdmitted,
     EpisodeCannotSave,
@@ -118,7 +119,8 @@ def by(participant, key, kind):
 
 def test_an_agents_own_run_owns_its_episode_and_a_commit_that_is_repeated_makes_no_second_owner():
     own = by("agent", A, "run-id")
-    assert judged(OneOwner, *sent(A), *scope(A), own, own, built((A,)), PUBLISHED) == []
+    again = ("gym-0", ControlReceived("commit", "1.1", 20.0))
+    assert judged(OneOwner, *sent(A), *scope(A), own, again, own, built((A,)), PUBLISHED) == []
 
 
 def test_two_exporters_of_one_episode_break_I27():
