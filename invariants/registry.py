@@ -55,6 +55,7 @@ from invariants.ledger.trained_is_what_was_generated import TrainedIsWhatWasGene
 from invariants.ledger.training import TrainsAsTheReference
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
+from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
@@ -77,6 +78,7 @@ JUDGES: tuple[type[Judge], ...] = (
     CursorAndReservationsShareAPrefix,  # I16
     NoCutInsideAnOptimizerCommit,  # I17
     MutationsNeverOverlapAnExclusiveSection,  # I18
+    LocksAreTakenInOrder,  # I19
     EveryChangeMovesTheMutationVersion,  # I20
     PayloadIsDurableBeforeItsName,  # I21
     TheNewestValidStateIsRestored,  # I22

@@ -68,6 +68,7 @@ class GymCoordinator:
         self.token = run.token
         self.instances = tuple(gym_name(index) for index in range(run.job.gym_instances))
         self.participants: dict[str, tuple[str, ...]] = {}
+        self.calls = 0  # retires and forgets so far
         self.parked: dict[str, str] = {}  # instances whose resume failed -> the checkpoint that closed them
 
     # --- one call, all calls
@@ -188,7 +189,15 @@ class GymCoordinator:
 
     async def _retire(self, keys: Mapping[str, tuple[str, ...]]) -> list[Answer]:
         timeout_s, grace_s = self._terms
-        return await self._ask_all({name: Retire("", timeout_s, grace_s, ones, token=self.token) for name, ones in keys.items()})
+        number = self._next_number()
+        return await self._ask_all(
+            {name: Retire("", timeout_s, grace_s, ones, number, token=self.token) for name, ones in keys.items()}
+        )
+
+    def _next_number(self) -> int:
+        """Counts retires and forgets, so that Gym can tell one that is late or doubled."""
+        self.calls += 1
+        return self.calls
 
     async def _forget(self, rollouts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """Returns those that were refused, by instance."""
@@ -196,8 +205,9 @@ class GymCoordinator:
         for ones in rollouts.values():
             for rollout in ones:
                 self.rt.record(ForgetIssued(rollout=rollout))
+        number = self._next_number()
         answers = await self._ask_all(
-            {name: Forget("", timeout_s, grace_s, ones, token=self.token) for name, ones in rollouts.items()}
+            {name: Forget("", timeout_s, grace_s, ones, number, token=self.token) for name, ones in rollouts.items()}
         )
         for answer in answers:
             if answer.error is None:
@@ -318,6 +328,7 @@ class GymCoordinator:
                     timeout_s,
                     grace_s,
                     tuple(GymCheckpointEpisode.of(episode.key).next().capture_key for episode in state.episodes),
+                    self._next_number(),
                     token=self.token,
                 )
                 for name, state in manifest.instances.items()
