@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from invariants.configuration.refused_at_set_up import RefusedAtSetUp
+from invariants.configuration.schemas_are_exact import SchemasAreExact
 from invariants.durability.canonical_rows_are_the_sidecars import CanonicalRowsAreTheSidecars
 from invariants.durability.cursor_and_reservations_share_a_prefix import CursorAndReservationsShareAPrefix
 from invariants.durability.every_anchor_gets_its_snapshot import EveryAnchorGetsItsSnapshot
@@ -105,6 +106,7 @@ JUDGES: tuple[type[Judge], ...] = (
     TrainedIsWhatWasGenerated,  # I43
     NoStagedRowIsLeftBehind,  # I49
     RefusedAtSetUp,  # I59
+    SchemasAreExact,  # I60
     TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
     ControlCallsAreThisRuns,  # I64

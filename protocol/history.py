@@ -194,10 +194,14 @@ class AttemptRefused(Event, frozen=True):
 
 
 class FailureArrived(Event, frozen=True):
-    """A failed row reached the controller; ``cause`` is a Cause value."""
+    """A failed row reached the controller, which counts it as ``cause`` (a Cause value). The rest is what Gym said of it, as
+    in ``messages.RowFailed``; ``terminal`` is yes | no | '' (not said)."""
 
     key: str
     cause: str
+    terminal: str = ""
+    no_result: str = ""
+    status: int = 0
 
 
 class CompletionArrived(Event, frozen=True):

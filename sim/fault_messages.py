@@ -10,6 +10,7 @@ its end, count as replies. Of several that match, the one armed first is taken, 
     fail_call   ``error``: refused with this ``cause``, the peer never sees it; else the peer handles it, and the caller hears
                 Lost (``broken``) or nothing (``lost``)
     refuse      the next ``rows`` rows that come to the door of ``instance`` are refused as a checkpoint would refuse them
+    fail_row    the next ``rows`` rows that come to the door of ``instance`` fail there, as ``terminal`` or ``no_result`` says
     abort       the newest model call that runs at ``worker``, or the next one there, is aborted: INFRA
     break_stream   the first stream from ``instance`` that delivers an item from now on breaks after ``rows`` delivered
                    items (the caller gets Lost, or an early END if ``clean``); the serving handler is left alone
@@ -25,7 +26,7 @@ import msgspec
 from protocol.errors import Cause, ConfigError, Lost, ProtocolError, Refusal
 from protocol.history import EpisodeRefused, Event
 from protocol.identity import GymCheckpointEpisode
-from protocol.messages import PARKED, Generate, Row, RowRefused, RunRows
+from protocol.messages import PARKED, Generate, Row, RowFailed, RowRefused, RunRows
 from protocol.runtime import Handler, Outlet
 from sim.armed import DONE, Armed
 
@@ -65,6 +66,7 @@ class MessageFaults:
             "duplicate": self._arm_message,
             "reorder": self._arm_message,
             "refuse": self._arm_refuse,
+            "fail_row": self._arm_refuse,
             "abort": self._arm_abort,
         }
 
@@ -153,12 +155,16 @@ class MessageFaults:
         message, peer = request.message, request.peer
         for armed in self.at_door:
             if isinstance(message, RunRows) and armed.arguments.get("instance") == peer:
-                refused, rest = message.rows[: armed.left], message.rows[armed.left :]
-                armed.left -= len(refused)
+                stopped, rest = message.rows[: armed.left], message.rows[armed.left :]
+                armed.left -= len(stopped)
                 if not armed.left:
                     self.at_door.remove(armed)
-                armed.done(f"{len(refused)} rows were refused at the door of {peer}")
-                return self._refusing(handler, peer, refused, msgspec.structs.replace(message, rows=rest))
+                refuses = armed.fault.verb == "refuse"
+                armed.done(f"{len(stopped)} rows {'were refused' if refuses else 'failed'} at the door of {peer}")
+                going_on = msgspec.structs.replace(message, rows=rest)
+                if refuses:
+                    return self._refusing(handler, peer, stopped, going_on)
+                return self._failing(handler, armed.arguments, stopped, going_on)
             if isinstance(message, Generate) and armed.arguments.get("worker") == peer:
                 self.at_door.remove(armed)
                 network.kernel.at(ABORT_S, lambda _: self._abort_late(network, request, armed))
@@ -171,6 +177,18 @@ class MessageFaults:
                 key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
                 self._record(peer, EpisodeRefused(key, PARKED))
                 outlet.send(RowRefused(key, PARKED, 0.0))
+            if rest.rows:
+                await handler(rest, outlet)
+
+        return answer
+
+    def _failing(self, handler: Handler, words: dict[str, Any], failed: Sequence[Row], rest: RunRows) -> Handler:
+        terminal, no_result, status = words.get("terminal"), str(words.get("no_result", "")), int(words.get("status", 0))
+
+        async def answer(message: RunRows, outlet: Outlet) -> None:
+            for row in failed:
+                key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
+                outlet.send(RowFailed(key, False, "a fault", 0.0, terminal, no_result, status))
             if rest.rows:
                 await handler(rest, outlet)
 

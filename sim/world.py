@@ -30,6 +30,7 @@ from sim.kernel import Kernel
 from sim.network import Network
 from sim.processes import Processes
 from sim.runtime import SimRuntime
+from sim.tamper import tampered
 from sim.tasks import Task, Wait, Waiter
 from sim.waiting import draw
 
@@ -155,6 +156,10 @@ class World:
         self._started = False
         self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
         self.faults = FaultBoard(scenario.faults, life, self)
+        self.tampered = tampered(disk.surviving("all"), scenario.faults, life)
+        if self.tampered is not None:
+            self.disk = Disk.of(self.tampered.after, disk.scratch())
+            self.faults.restart.tampered = self.tampered.told
         self.triggers = self.faults.triggers
         self._stage()
 
@@ -286,7 +291,7 @@ class World:
         from sim.fake_engine import FakeEngine
         from sim.fake_trainer import FakeTrainer
 
-        job, profile = self.scenario.job, self.scenario.profile
+        job, profile = self.faults.restart.job(self.scenario.job), self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
             environment=lambda rt: environment(self.scenario.environment, rt, profile),
@@ -299,8 +304,7 @@ class World:
     def _participants(self, instance: str) -> tuple[str, ...]:
         from sim.environments import layout_of
 
-        dropped = self.faults.dropped.get(instance, set())
-        return tuple(name for name in layout_of(self.scenario.environment).participants if name not in dropped)
+        return self.faults.restart.participants(instance, layout_of(self.scenario.environment).participants)
 
     # --- history and faults --------------------------------------------------------------------------------------
 

@@ -231,7 +231,7 @@ def test_files_that_agree_are_held():
 
 
 def test_a_snapshot_without_gym_state_breaks_I26():
-    assert on_disk(snapshot(OPEN)) == [f"{SOURCE} has no readable gym_checkpoint.json."]
+    assert on_disk(snapshot(OPEN)) == [f"{SOURCE} there is no readable gym_checkpoint.json."]
 
 
 def test_a_snapshot_of_a_sibling_level_run_needs_none():
