@@ -43,6 +43,7 @@ from invariants.ledger.forgotten_was_retired import ForgottenWasRetired
 from invariants.ledger.groups_are_whole import GroupsAreWhole
 from invariants.ledger.marks_are_forgotten import MarksAreForgotten
 from invariants.ledger.new_identity_costs_one import NewIdentityCostsOne
+from invariants.ledger.no_section_visits_all import NoSectionVisitsAll
 from invariants.ledger.no_stream_outlives_its_rollout import NoStreamOutlivesItsRollout
 from invariants.ledger.one_live_execution import OneLiveExecution
 from invariants.ledger.one_open_step import OneOpenStep
@@ -55,6 +56,7 @@ from invariants.ledger.trained_is_what_was_generated import TrainedIsWhatWasGene
 from invariants.ledger.training import TrainsAsTheReference
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
+from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
@@ -77,6 +79,7 @@ JUDGES: tuple[type[Judge], ...] = (
     CursorAndReservationsShareAPrefix,  # I16
     NoCutInsideAnOptimizerCommit,  # I17
     MutationsNeverOverlapAnExclusiveSection,  # I18
+    LocksAreTakenInOrder,  # I19
     EveryChangeMovesTheMutationVersion,  # I20
     PayloadIsDurableBeforeItsName,  # I21
     TheNewestValidStateIsRestored,  # I22
@@ -99,6 +102,7 @@ JUDGES: tuple[type[Judge], ...] = (
     NothingIsRestoredInPart,  # I39
     ParticipantsAreThere,  # I40
     ContinuedOnce,  # I41
+    NoSectionVisitsAll,  # I42
     TrainedIsWhatWasGenerated,  # I43
     NoStagedRowIsLeftBehind,  # I49
     RefusedAtSetUp,  # I59

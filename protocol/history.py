@@ -194,10 +194,14 @@ class AttemptRefused(Event, frozen=True):
 
 
 class FailureArrived(Event, frozen=True):
-    """A failed row reached the controller; ``cause`` is a Cause value."""
+    """A failed row reached the controller, which counts it as ``cause`` (a Cause value). The rest is what Gym said of it, as
+    in ``messages.RowFailed``; ``terminal`` is yes | no | '' (not said)."""
 
     key: str
     cause: str
+    terminal: str = ""
+    no_result: str = ""
+    status: int = 0
 
 
 class CompletionArrived(Event, frozen=True):
@@ -308,6 +312,23 @@ class ForgetAccepted(Event, frozen=True):
     rollout: str
 
 
+# --- work over many live rollouts (controller) -----------------------------------------------------------------------------
+
+
+class WalkSliced(Event, frozen=True):
+    """A walk over ``rollouts`` live ones that took several ``slices``, each in a section of its own; ``longest`` of them."""
+
+    rollouts: int
+    slices: int
+    longest: int
+
+
+class SectionVisited(Event, frozen=True):
+    """The running section has looked at so many live rollouts: more than one may (I42). Counted where they are kept."""
+
+    rollouts: int
+
+
 # --- request deadlines (controller) ---------------------------------------------------------------------------------------
 
 
@@ -339,14 +360,22 @@ class RolloutTimedOut(Event, frozen=True):
     held_s: float
 
 
-# --- barrier and gate (controller) ---------------------------------------------------------------------------------------
+# --- checkpoint lock, gate and barrier (controller) ------------------------------------------------------------------------
 
 
-class MutationEntered(Event, frozen=True):
-    """Outermost entry. ``barrier``: data-plane | dispatch."""
+class MutationWaits(Event, frozen=True):
+    """A mutation finds a checkpoint active or waiting, and begins to wait for it."""
 
     barrier: str
     kind: str
+
+
+class MutationEntered(Event, frozen=True, omit_defaults=True):
+    """Outermost entry. ``barrier``: data-plane | dispatch. ``waited_s``: how long it was kept out."""
+
+    barrier: str
+    kind: str
+    waited_s: float = 0.0
 
 
 class MutationLeft(Event, frozen=True):
@@ -358,6 +387,12 @@ class MutationLeft(Event, frozen=True):
     failed: bool
 
 
+class ExclusiveQueued(Event, frozen=True):
+    """A checkpoint finds another one active or waiting, and begins to wait for its turn to ask."""
+
+    barrier: str
+
+
 class ExclusiveWaited(Event, frozen=True):
     """A checkpoint asks for the exclusive side (new mutations wait from here on)."""
 
@@ -365,13 +400,36 @@ class ExclusiveWaited(Event, frozen=True):
 
 
 class ExclusiveEntered(Event, frozen=True):
+    """``waited_s``: since it was asked for, the turn of an earlier checkpoint included."""
+
     barrier: str
+    waited_s: float = 0.0
 
 
 class ExclusiveLeft(Event, frozen=True):
     """Also after a cancelled wait: the flag is clear."""
 
     barrier: str
+
+
+class LockWaits(Event, frozen=True):
+    """A task finds a lock held and begins to wait for it. ``lock``: checkpoint."""
+
+    lock: str
+
+
+class LockHeld(Event, frozen=True):
+    lock: str
+
+
+class LockReleased(Event, frozen=True):
+    lock: str
+
+
+class WaitGivenUp(Event, frozen=True):
+    """A task that waited for ``lock`` (checkpoint | dispatch | data-plane) was cancelled: it waits no more, and has nothing."""
+
+    lock: str
 
 
 # --- finalization and training (controller, finalizers, trainer) -------------------------------------------------------------
@@ -555,6 +613,19 @@ class CutTaken(Event, frozen=True):
     consumed: int
     open: int
     passed: int
+    rolled_back: int = 0  # claimed groups of an open train step, written as if they were not
+
+
+class DataPlaneSaveIssued(Event, frozen=True):
+    """controller: the data plane was asked to write its rows, inside the exclusive section of the cut of this ``role``."""
+
+    role: str
+    sequence: int
+
+
+class DataPlaneSaveDone(Event, frozen=True):
+    role: str
+    sequence: int
 
 
 class SnapshotPublished(Event, frozen=True):
@@ -650,6 +721,15 @@ class Restored(Event, frozen=True):
     finalized: KeySet
     replay: KeySet
     ledger: str
+
+
+class GroupRecovered(Event, frozen=True):
+    """controller: an unfinished group of the restored ledger has its turn. ``reused`` of its siblings come sealed, ``unsealed``
+    ones are to be dispatched again (unless the group is dropped as stale)."""
+
+    group: str
+    reused: int
+    unsealed: int
 
 
 # --- Gym control as the controller sees it -----------------------------------------------------------------------------
@@ -780,7 +860,7 @@ class EpisodeAdmitted(Event, frozen=True):
 
 
 class EpisodeRefused(Event, frozen=True):
-    """``reason``: checkpoint_parked | stale-attempt | unknown-continuation."""
+    """``reason``: checkpoint_parked | stale-attempt | unknown-continuation | failed-cohort."""
 
     key: str
     reason: str
@@ -789,6 +869,40 @@ class EpisodeRefused(Event, frozen=True):
 class EpisodeParked(Event, frozen=True):
     key: str
     turn: int
+
+
+class SiblingHeld(Event, frozen=True):
+    """A finished sibling waits at the verifier of its cohort, at its last boundary."""
+
+    key: str
+    group_attempt: int
+
+
+class CohortJudged(Event, frozen=True):
+    """``rewarded`` were rewarded together, each relative to all ``members`` (keys by generation). ``expected``: generations
+    that had not sealed when this cohort was sent."""
+
+    group: str
+    group_attempt: int
+    members: tuple[str, ...]
+    rewarded: tuple[str, ...]
+    expected: tuple[int, ...]
+
+
+class CohortFailed(Event, frozen=True):
+    """Everyone who waits in it fails, and every later row of this group attempt."""
+
+    group: str
+    group_attempt: int
+    why: str
+
+
+class ChildEnded(Event, frozen=True):
+    """An agent's own /run has finished one child episode of ``key`` and is at ``following`` ('': that was the last)."""
+
+    key: str
+    child: str
+    following: str
 
 
 class TurnCompleted(Event, frozen=True):

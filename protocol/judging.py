@@ -19,6 +19,7 @@ import msgspec
 from protocol.config import Job
 from protocol.errors import ConfigError
 from protocol.history import Event, LifeStarted, Record
+from protocol.wait_for import WaitGraph
 
 
 class Verdict(Enum):
@@ -44,11 +45,15 @@ class Violation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end. ``refused``: keys of a
-    configuration that set-up must refuse, each by its name (empty: it must accept it)."""
+    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end.
+
+    ``may_stall``: it may make no progress for longer than the stall timeout, or for ever, if the watchdog says so in time.
+    ``refused``: keys of a configuration that set-up must refuse, each by its name (empty: it must accept it).
+    """
 
     may_drop: bool = False
     may_end: tuple[str, ...] = ()
+    may_stall: bool = False
     fixed_order: bool = False  # a restored run equals the reference in everything
     refused: tuple[str, ...] = ()
 
@@ -64,14 +69,21 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     data_length: int  # rows of the data set
     contract: Contract = Contract()
+    relative_rewards: bool = False  # siblings are rewarded against each other
 
 
 class RunStatus(msgspec.Struct, frozen=True):
-    """How a life ended. ``outcome``: ended | failed | idle | steps | time | crashed. ``waiting`` is the wait-for text."""
+    """How a life ended. ``outcome``: ended | failed | idle | steps | time | crashed.
+
+    ``waits``, of a life that stopped moving (idle, steps, time): who waits for whom; ``waiting`` says it in words. ``at_s``:
+    the life's time then, with ``time`` the bound itself.
+    """
 
     outcome: str
     error: str = ""
     waiting: str = ""
+    waits: WaitGraph = WaitGraph()
+    at_s: float = 0.0
 
 
 class RestorePoint(msgspec.Struct, frozen=True):

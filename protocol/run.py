@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.checkpoint_lock import CheckpointLock
 from protocol.config import Job, fingerprint
 from protocol.controller.deadlines import DeadlineClock
-from protocol.data_plane.replay import ReplayIndex, Slot
+from protocol.data_plane.replay import ReplayIndex, Slot, rows_of
 from protocol.errors import Lost
 from protocol.identity import control_token
 from protocol.ledger.ledger import Ledger
@@ -19,6 +20,7 @@ from protocol.messages import Message, PromptTask
 from protocol.readers_writer import DATA_PLANE_BARRIER, DISPATCH_GATE, ReadersWriter
 from protocol.runtime import Runtime
 from protocol.slices import Slices
+from protocol.visits import LiveRecords
 
 
 def fingerprint_of(job: Job, tasks: Sequence[PromptTask]) -> str:
@@ -38,16 +40,23 @@ class Run:
         self.cursor = 0  # prompts taken from the loader, over all epochs
         self.epoch = 0
         self.dispatch_index = -1  # batches reserved, counted from the version - 1
+        self.progressed_at_s = 0.0  # when a group was last published or a step committed
         self.optimizer_commit_in_progress = False
         self.ledger = Ledger(rt)
         self.slices = Slices(rt, job.num_generations_per_prompt)
-        self.replay = ReplayIndex()
-        self.claimed: dict[str, Slot] = {}  # slots of the open train step, in order of claim
+        self.replay = ReplayIndex(self.ledger.visits)
+        self.claimed: dict[str, Slot] = LiveRecords(
+            self.ledger.visits, rows_of
+        )  # slots of the open train step, in order of claim
         # Lock order: the checkpoint lock, then the gate, then the barrier (PROTOCOL 1.8).
-        self.lock = rt.lock()
+        self.lock = CheckpointLock(rt)
         self.gate = ReadersWriter(rt, DISPATCH_GATE)
         self.barrier = ReadersWriter(rt, DATA_PLANE_BARRIER)
         self.deadlines = DeadlineClock(rt)
+
+    def progressed(self) -> None:
+        """What the watchdog goes by (PROTOCOL 1.9)."""
+        self.progressed_at_s = self.rt.now()
 
     async def ask(self, peer: str, message: Message) -> Any:
         """One bounded call to the data plane or a finalizer. Raises Lost when ``rpc_timeout_s`` has passed: it may have

@@ -30,7 +30,14 @@ class Fenced(BaseException):
 
 
 class Signal(Protocol):
-    """Wakes whoever waits *now*. Always used as ``while not condition: await signal.wait()``."""
+    """Wakes whoever waits *now*. Always used as ``while not condition: await signal.wait()``.
+
+    ``what`` names it, ``owed_by(waiting task)`` says who may set it, as far as its owner knows: alternatives, each of tasks
+    that must all act. Only the world reads the two, when it draws who waits for whom; no decision does.
+    """
+
+    what: str
+    owed_by: Callable[[Task], Sequence[Sequence[Task]]] | None
 
     def wait(self) -> Awaitable[None]: ...
     def set(self) -> None: ...
@@ -132,6 +139,7 @@ class Runtime(Protocol):
     files: Files
 
     def task(self) -> Task: ...
+    def section(self) -> int: ...  # another number after each await that waited: what runs under one of them is synchronous
     def now(self) -> float: ...  # seconds; 0 at the start of a life in the simulator
     def sleep(self, seconds: float) -> Awaitable[None]: ...
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Task: ...

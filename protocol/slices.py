@@ -6,15 +6,17 @@ task may run. What fits one slice is walked at once, without a step: a small run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any, TypeVar
 
+from protocol.history import WalkSliced
 from protocol.runtime import Runtime
+from protocol.visits import ROLLOUTS_A_SECTION
 
 T = TypeVar("T")
 
-ROLLOUTS_A_SLICE = 256  # K of I42: live rollouts that one synchronous section may visit
+ROLLOUTS_A_SLICE = ROLLOUTS_A_SECTION
 
 
 def position(places: Sequence[Any], place: Any) -> int:
@@ -67,15 +69,23 @@ class Slices:
         return (kept[index] for _, index in places)
 
     async def _walk(self, items: Iterable[T], visit: Callable[[Sequence[T]], object], size: int, weight: int) -> None:
-        rest = iter(items)
-        part, following = list(islice(rest, size)), list(islice(rest, size))
-        many = bool(following)
-        while part:
-            if many:  # also before the first: what ran up to here may have visited some
-                await self.rt.sleep(0)
-            visit(part)
-            self.visited += len(part) * weight
-            self.longest = max(self.longest, len(part) * weight)
-            part, following = following, list(islice(rest, size))
-        if many:
+        many = len(items) > size if isinstance(items, Sized) else None  # None: not known before the first slice is full
+        if many:  # before the first, too: what ran up to here may have visited some
             await self.rt.sleep(0)
+        rest = iter(items)
+        part = list(islice(rest, size))
+        if many is None:
+            many = len(part) == size
+            if many:
+                await self.rt.sleep(0)
+        walked = slices = longest = 0
+        while part:  # nothing is taken ahead: to take it is to look at it
+            visit(part)
+            walked, slices, longest = walked + len(part) * weight, slices + 1, max(longest, len(part) * weight)
+            if many:
+                await self.rt.sleep(0)
+            part = list(islice(rest, size))
+        self.visited += walked
+        self.longest = max(self.longest, longest)
+        if slices > 1:
+            self.rt.record(WalkSliced(rollouts=walked, slices=slices, longest=longest))

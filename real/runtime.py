@@ -91,9 +91,23 @@ class AsyncioRuntime:
         self._seed = seed
         self._streams: dict[tuple[str, str], SeededStream] = {}
         self._loops: dict[str, Loop] = {}
+        self._section = 0
+        self._asked: RealTask | None = None  # who asked for the section last in this turn of the event loop
 
     def task(self) -> RealTask:
         return CURRENT.get()
+
+    def section(self) -> int:
+        """A task runs at most once in a turn of the event loop, and what is put off now comes before it runs again."""
+        task = CURRENT.get()
+        if task is not self._asked:
+            self._section += 1
+            self._asked = task
+            later(self._turn_over)
+        return self._section
+
+    def _turn_over(self) -> None:
+        self._asked = None
 
     def now(self) -> float:
         return self._job.now()

@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from reports.failure import Evidence
+from reports.figures.lines import run_figure_lines
 
+LOST = ("tokens", "turns", "rollouts")  # the kinds of lost work
 COLOURS = {"HELD": "green", "BROKEN": "bold red", "UNKNOWN": "yellow", "N/A": "dim", "NOT_REACHED": "dim"}
 
 
@@ -37,10 +39,18 @@ def sweep_figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("sharing verified", _verified(report.get("verified"))),
         ("history hash", report["history_hash"][:16]),
     ]  # fmt: skip
+    if report.get("lost_work", {}).get("points"):  # a sweep that an earlier version saved has none
+        rows.append(("lost work a crash", lost_work_text(report["lost_work"])))
     carries = {name: count for name, count in report.get("carries", {}).items() if count}
     if carries:
         rows.append(("classes by a carry", ", ".join(f"{name} {count}" for name, count in carries.items())))
     return rows
+
+
+def lost_work_text(lost: Mapping[str, Any]) -> str:
+    """Means and maxima over the crash points: ``docs/figures.md`` says of what."""
+    each = (f"{lost[what]['mean']:,.1f} {what} (95 % {lost[what]['p95']:,}, most {lost[what]['max']:,})" for what in LOST)
+    return ", ".join(each)
 
 
 def _verified(verified: Any) -> str:
@@ -67,6 +77,19 @@ def print_sweep(console: Console, report: Mapping[str, Any], evidence: Sequence[
     print_findings(console, report.get("messages", ()), evidence)
 
 
+def print_levels(console: Console, report: Mapping[str, Any], evidence: Sequence[Evidence]) -> None:
+    """One line a recovery level: what a crash loses there on average (and at its worst point)."""
+    console.print(Text.assemble("sweep ", (report["scenario"], "bold"), " at several levels: ", coloured(report["verdict"])))
+    titles = "".join(f"{f'{what} lost':>22s}" for what in LOST)
+    console.print(Text(f"{'level':9s} {'verdict':8s}{'points':>9s}{titles}", "dim"), soft_wrap=True)
+    for row in report["levels"]:
+        lost = row["lost_work"]
+        numbers = "".join(f"{lost[what]['mean']:>11,.1f} (max {lost[what]['max']:>5,})" for what in LOST)
+        verdict = Text(f"{row['verdict']:8s}", COLOURS.get(row["verdict"], ""))
+        console.print(Text.assemble(f"{row['level']:9s} ", verdict, f"{lost['points']:9,}", numbers), soft_wrap=True)
+    print_findings(console, [f"{row['level']}: {text}" for row in report["levels"] for text in row["messages"]], evidence)
+
+
 def print_run(console: Console, report: Mapping[str, Any], evidence: Sequence[Evidence]) -> None:
     console.print(
         Text.assemble("run ", (report["scenario"], "bold"), f" at level {report['level']}: ", coloured(report["verdict"]))
@@ -79,6 +102,8 @@ def print_run(console: Console, report: Mapping[str, Any], evidence: Sequence[Ev
         by_verdict.setdefault(row["verdict"], []).append(row["invariant"])
     for verdict, names in by_verdict.items():
         console.print(Text.assemble(coloured(verdict), f" {' '.join(names)}"))
+    for line in run_figure_lines(report["figures"]):
+        console.print(line, style="dim", soft_wrap=True)
     console.print(f"history hash {report['history_hash']}", style="dim")
     print_findings(console, report.get("messages", ()), evidence)
 

@@ -51,6 +51,12 @@ class _Still:
 
     life = 1
 
+    def __init__(self) -> None:
+        self.yields = 0
+
+    def section(self) -> int:
+        return self.yields
+
     def record(self, event: object) -> None:
         return None
 
@@ -61,13 +67,14 @@ class _Still:
         return _Nothing()
 
     def sleep(self, seconds: float) -> _Yield:
+        self.yields += 1
         return _Yield()
 
 
-class _Looked(Mapping[str, None]):
+class _Looked(Mapping[str, str]):
     """Counts look-ups and walks alike."""
 
-    def __init__(self, held: Mapping[str, None]) -> None:
+    def __init__(self, held: Mapping[str, str]) -> None:
         self.held = held
         self.operations = 0
 
@@ -75,7 +82,7 @@ class _Looked(Mapping[str, None]):
         self.operations += 1
         return key in self.held
 
-    def __getitem__(self, key: str) -> None:
+    def __getitem__(self, key: str) -> str:
         self.operations += 1
         return self.held[key]
 

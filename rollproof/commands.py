@@ -18,6 +18,7 @@ from rollproof.command import Command
 from rollproof.doctor import examine
 from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
+from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
 from rollproof.options import later, outcomes_of, plan_fits, plan_of_option, points_of, seeds_of
 from rollproof.plausible import read_saved
@@ -43,6 +44,9 @@ app.add_typer(scenarios_app, name="scenarios")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
 LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling or turn: overrides the scenario's.")]
+LevelsOption = Annotated[
+    str | None, typer.Option("--levels", metavar="A,B|all", help="Sweep several levels and compare what each one loses.")
+]
 TasksOption = Annotated[str | None, typer.Option("--tasks", help="NeMo Gym task rows, one JSON object a line.")]
 ConfigOption = Annotated[str | None, typer.Option("--config", help="A NeMo RL single-controller YAML laid over the scenario.")]
 StrictOption = Annotated[bool, typer.Option("--config-strict", help="Let the config turn saving off.")]
@@ -57,6 +61,7 @@ WorldOption = Annotated[str, typer.Option("--world", help="sim; real comes later
 def sweep_command(
     scenario: ScenarioArgument,
     level: LevelOption = None,
+    levels: LevelsOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Default 0.")] = None,
     seeds: Annotated[str | None, typer.Option("--seeds", metavar="A:B", help="Seeds A to B, B not included.")] = None,
     points: Annotated[
@@ -91,6 +96,15 @@ def sweep_command(
     wanted = seeds_of(seed, seeds)
     count, outcomes = points_of(points), outcomes_of(disk)
     _spare_inputs(junit, scenario, tasks, config, faults)
+    several = levels_of(level, levels)
+    if several:
+        refuse_beside(out, junit)
+        each = [_load(scenario, name, tasks, config, config_strict, faults) for name in several]
+        warn(each[0][0])
+        with progress_bar() as progress:
+            swept = sweep_levels(each, wanted, points=count, outcomes=outcomes, progress=progress)
+        show_levels(swept, json)
+        raise typer.Exit(EXIT[swept.report["verdict"]])
     loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
         warn(loaded)

@@ -2,7 +2,8 @@
 
 A run: ``run.json`` and, for each life ``k`` (and the reference, where a crash was asked for), ``<life>.history``
 (``[format, [record, ...]]``), ``<life>.start.msgpack`` and ``<life>.end.msgpack`` (durable files, path -> bytes).
-A sweep: ``sweep.json``, and for each seed ``seed-<n>/classes.jsonl`` and life 1 in the form above.
+A sweep: ``sweep.json``, and for each seed ``seed-<n>/classes.jsonl``, ``lost_work.jsonl`` (one line a judged point: its
+address, and the tokens, turns and rollouts that its restored run does again) and life 1 in the form above.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ RUN_FILE = "run.json"
 SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"
 CLASSES_FILE = "classes.jsonl"
+LOST_WORK_FILE = "lost_work.jsonl"
 
 _AnyEvent: Any = Union[tuple(history.EVENTS)]  # noqa: UP007 - built from the vocabulary
 _Row: Any = tuple[int, float, str, int, str, _AnyEvent]

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from invariants.registry import JUDGES
 from reports.failure import Evidence
+from reports.figures.life import run_figures
 from reports.html import sweep_page
 from reports.junit import junit_xml
 from reports.summary import print_run, print_sweep
@@ -53,6 +54,7 @@ def run_report(saved: SavedRun, judged: JudgedRun, evidence: list[Evidence]) -> 
             for item in evidence
         ],
         "messages": judged.messages,
+        "figures": msgspec.to_builtins(run_figures(judged.histories)),
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from rollproof.plausible import records_fit
 from rollproof.running import evidence_of, run_once, token_of
 from rollproof.saving import (
     CLASSES_FILE,
+    LOST_WORK_FILE,
     SWEEP_FILE,
     SavedSweep,
     life_files,
@@ -29,6 +30,7 @@ from rollproof.saving import (
 from rollproof.tokens import code_digest
 from scenarios.files import Loaded
 from scenarios.model import InputError
+from sim.explore.lost import as_plain, lost_work_of
 from sim.explore.points import Plan, PlanItem
 from sim.explore.result import SweepResult
 from sim.explore.sweep import sweep
@@ -161,10 +163,12 @@ def _failures_again(
 
 
 def _save_seed(folder: Path, result: SweepResult) -> None:
-    """Life 1 (the reference) and one row a class."""
+    """Life 1 (the reference), one row a class, and what each judged point lost."""
     write_packed(folder, pack_life("life-1", result.reference))
     encode = msgspec.json.Encoder().encode
     (folder / CLASSES_FILE).write_bytes(b"".join(encode(row) + b"\n" for row in result.rows))
+    lost = ({"address": address, **msgspec.structs.asdict(work)} for address, work in result.losses.points.items())
+    (folder / LOST_WORK_FILE).write_bytes(b"".join(encode(row) + b"\n" for row in lost))
 
 
 def merge(results: list[SweepResult]) -> dict[str, Any]:
@@ -188,6 +192,8 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     out["peak_rss_mib"] = max(report["peak_rss_mib"] for report in reports)
     out["verdicts"] = {name: sum(report["verdicts"][name] for report in reports) for name in reports[0]["verdicts"]}
     out["carries"] = {name: sum(report["carries"][name] for report in reports) for name in reports[0]["carries"]}
+    everywhere = lost_work_of(work for result in results for work in result.losses.points.values())
+    out["lost_work"] = {"level": out["level"], **as_plain(everywhere)}
     out["judges"] = _judges(reports)
     out["violations"] = [violation for report in reports for violation in report["violations"]]
     out["verified"] = _verified(reports)

@@ -29,6 +29,7 @@ from protocol.errors import ConfigError
 from protocol.history import KINDS, RENAMED
 
 PartitionName = Literal["canonical", "staging", "rollout_data", "rollout_staging"]
+NoResultName = Literal["", "timed-out", "disconnected", "server-died", "overloaded", "malformed", "rejected"]  # errors.NoResult
 PARTITION_NAMES = {
     "canonical": messages.CANONICAL,
     "staging": messages.STAGING,
@@ -67,13 +68,14 @@ class BreakStream(Verb):
 class FailCall(Verb):
     """The next ``times`` calls of message ``operation`` to ``to`` fail.
 
-    ``how``: error (refused as UNAVAILABLE, the peer never sees it); or the peer handles it, and broken (the caller is told
-    that the answer is lost) or lost (no answer comes).
+    ``how``: error (refused with ``cause``, the peer never sees it); or the peer handles it, and broken (the caller is told
+    that the answer is lost) or lost (no answer comes). ``cause`` None: unavailable, of a model call data.
     """
 
     operation: str
     to: str
     how: Literal["error", "broken", "lost"] = "error"
+    cause: Literal["infra", "data", "unavailable", "broken"] | None = None
     times: int = Field(default=1, ge=1)
 
 
@@ -191,6 +193,17 @@ class Refuse(Verb):
     rows: int = Field(ge=1)
 
 
+class FailRow(Verb):
+    """The next ``rows`` rows at the door of ``instance`` fail there, in the words of ``messages.RowFailed``: either
+    ``terminal`` or ``no_result`` is said, and a ``status`` on which nothing may be decided."""
+
+    instance: str
+    rows: int = Field(default=1, ge=1)
+    terminal: bool | None = None
+    no_result: NoResultName = ""
+    status: int = Field(default=0, ge=0, le=599)
+
+
 class PartialPut(Verb):
     """The next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail."""
 
@@ -225,6 +238,7 @@ VERBS: dict[str, type[Verb]] = {
     "break_stream": BreakStream,
     "fail_call": FailCall,
     "refuse": Refuse,
+    "fail_row": FailRow,
     "abort": Abort,
     "partial_put": PartialPut,
     "lose_rows": LoseRows,

@@ -7,9 +7,10 @@ its end, count as replies. Of several that match, the one armed first is taken, 
     delay       it lands ``by_s`` later; those behind it on the same link wait, as on one connection
     duplicate   it lands twice: a request is handled twice (the first answer counts), a stream's item is delivered twice
     reorder     the next message on its link overtakes it (none within a second: it lands, and nothing took effect)
-    fail_call   ``error``: refused as UNAVAILABLE, the peer never sees it; else the peer handles it, and the caller hears
+    fail_call   ``error``: refused with this ``cause``, the peer never sees it; else the peer handles it, and the caller hears
                 Lost (``broken``) or nothing (``lost``)
     refuse      the next ``rows`` rows that come to the door of ``instance`` are refused as a checkpoint would refuse them
+    fail_row    the next ``rows`` rows that come to the door of ``instance`` fail there, as ``terminal`` or ``no_result`` says
     abort       the newest model call that runs at ``worker``, or the next one there, is aborted: INFRA
     break_stream   the first stream from ``instance`` that delivers an item from now on breaks after ``rows`` delivered
                    items (the caller gets Lost, or an early END if ``clean``); the serving handler is left alone
@@ -25,7 +26,7 @@ import msgspec
 from protocol.errors import Cause, ConfigError, Lost, ProtocolError, Refusal
 from protocol.history import EpisodeRefused, Event
 from protocol.identity import GymCheckpointEpisode
-from protocol.messages import PARKED, Generate, Row, RowRefused, RunRows
+from protocol.messages import PARKED, Generate, Row, RowFailed, RowRefused, RunRows
 from protocol.runtime import Handler, Outlet
 from sim.armed import DONE, Armed
 
@@ -65,6 +66,7 @@ class MessageFaults:
             "duplicate": self._arm_message,
             "reorder": self._arm_message,
             "refuse": self._arm_refuse,
+            "fail_row": self._arm_refuse,
             "abort": self._arm_abort,
         }
 
@@ -87,11 +89,13 @@ class MessageFaults:
         armed = _taken(self.on_requests, request)
         if armed is not None and armed.fault.verb == "fail_call":
             request.spoiled = how = str(armed.arguments.get("how", "error"))
-            armed.done(f"{_what(request)}: {how}")
             if how == "error":
-                text = f"{peer} is unavailable: {type(request.message).__name__} was refused by a fault"
-                network.send(peer, caller, request.reply.conclude, None, Refusal(text, Cause.UNAVAILABLE))
+                cause = _cause(armed, request)
+                armed.done(f"{_what(request)}: {how} ({cause.value})")
+                text = f"{type(request.message).__name__} was refused by {peer}, by a fault"
+                network.send(peer, caller, request.reply.conclude, None, Refusal(text, cause))
                 return
+            armed.done(f"{_what(request)}: {how}")
             armed = None
         arrive = type(request).arrive
         if armed is None:
@@ -151,12 +155,16 @@ class MessageFaults:
         message, peer = request.message, request.peer
         for armed in self.at_door:
             if isinstance(message, RunRows) and armed.arguments.get("instance") == peer:
-                refused, rest = message.rows[: armed.left], message.rows[armed.left :]
-                armed.left -= len(refused)
+                stopped, rest = message.rows[: armed.left], message.rows[armed.left :]
+                armed.left -= len(stopped)
                 if not armed.left:
                     self.at_door.remove(armed)
-                armed.done(f"{len(refused)} rows were refused at the door of {peer}")
-                return self._refusing(handler, peer, refused, msgspec.structs.replace(message, rows=rest))
+                refuses = armed.fault.verb == "refuse"
+                armed.done(f"{len(stopped)} rows {'were refused' if refuses else 'failed'} at the door of {peer}")
+                going_on = msgspec.structs.replace(message, rows=rest)
+                if refuses:
+                    return self._refusing(handler, peer, stopped, going_on)
+                return self._failing(handler, armed.arguments, stopped, going_on)
             if isinstance(message, Generate) and armed.arguments.get("worker") == peer:
                 self.at_door.remove(armed)
                 network.kernel.at(ABORT_S, lambda _: self._abort_late(network, request, armed))
@@ -169,6 +177,18 @@ class MessageFaults:
                 key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
                 self._record(peer, EpisodeRefused(key, PARKED))
                 outlet.send(RowRefused(key, PARKED, 0.0))
+            if rest.rows:
+                await handler(rest, outlet)
+
+        return answer
+
+    def _failing(self, handler: Handler, words: dict[str, Any], failed: Sequence[Row], rest: RunRows) -> Handler:
+        terminal, no_result, status = words.get("terminal"), str(words.get("no_result", "")), int(words.get("status", 0))
+
+        async def answer(message: RunRows, outlet: Outlet) -> None:
+            for row in failed:
+                key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
+                outlet.send(RowFailed(key, False, "a fault", 0.0, terminal, no_result, status))
             if rest.rows:
                 await handler(rest, outlet)
 
@@ -211,6 +231,14 @@ class MessageFaults:
             if armed.stream is stream:
                 armed.stream = None
                 armed.left = int(armed.arguments.get("rows", 0))
+
+
+def _cause(armed: Armed, request: Request) -> Cause:
+    """Of a refusal: what the scenario says, else UNAVAILABLE, of a model call DATA (the engine turned the prompt down)."""
+    named = armed.arguments.get("cause")
+    if named is not None:
+        return Cause(named)
+    return Cause.DATA if isinstance(request.message, Generate) else Cause.UNAVAILABLE
 
 
 def _taken(among: list[Armed], request: Request) -> Armed | None:

@@ -1,19 +1,13 @@
 """Calls and streams between the processes of one job.
 
-<<<<<<< HEAD
-Every link (sender, receiver) is a FIFO: one landing is scheduled at a time, so messages stay in order whatever the
-schedule draws. A landing is one step and the resumption it causes another. A request to a process that does not
-serve yet waits there until it does. A handler's ProtocolError reaches the caller as a pickled copy, anything else, and
-one that cannot be pickled, as ``PeerFailed``. Messages and replies are frozen and shared.
-=======
 A landing is one step and the resumption it causes another. A request to a process that does not serve yet waits there
-until it does. A handler's ProtocolError reaches the caller as a fresh copy, anything else as ``PeerFailed``. Messages and
-replies are frozen and shared. Links, which keep messages in order, are in ``sim.links``.
+until it does. A handler's ProtocolError reaches the caller as a pickled copy, anything else, and one that cannot be
+pickled, as ``PeerFailed``. Messages and replies are frozen and shared. Links, which keep messages in order, are in
+``sim.links``.
 
 When a process dies alone, whoever waits for an answer of it hears Lost after a network delay, behind what it had sent
 before; so does whoever calls it until its next incarnation serves. A process that stands still hears nothing and is
 heard no more; what is on its way waits at its door.
->>>>>>> ebf928f76b37230716b46c92e70da5b62f0e8af4
 """
 
 from __future__ import annotations
@@ -37,9 +31,10 @@ PATIENCE_S = 1.0  # how long a message that is to be overtaken waits for the one
 class Endpoint:
     """What one process serves, and the requests that came before it did. ``down``: it died, and does not serve again yet."""
 
-    __slots__ = ("down", "handlers", "waiting")
+    __slots__ = ("down", "handlers", "started", "waiting")
 
     def __init__(self) -> None:
+        self.started = 0  # requests: each handler's task has a name of its own
         self.handlers: dict[type, Handler] | None = None
         self.waiting: list[Request] = []
         self.down = False
@@ -80,10 +75,13 @@ class Request:
 
     def start(self, handlers: Mapping[type, Handler]) -> None:
         network, kind = self.network, type(self.message)
+        endpoint = network.endpoint(self.peer)
+        endpoint.started += 1
         handler = handlers.get(kind)
         if network.faults.at_door and handler is not None:
             handler = network.faults.at_the_door(network, self, handler)
-        self.handler = Answering(network.kernel, self._answer(handler), f"{kind.__name__} from {self.caller}", self)
+        name = f"{kind.__name__} {endpoint.started} from {self.caller}"
+        self.handler = Answering(network.kernel, self._answer(handler), name, self)
 
     def break_off(self) -> None:
         """Whom it was for is dead: that is all the caller will hear."""
@@ -207,6 +205,14 @@ class Network:
         else:
             self.send(caller, peer, Request.arrive, request, None)
         return stream
+
+    def carries(self, request: Request) -> bool:
+        """Whether it, its answer or a broken connection's notice is on its way: for the drawing of who waits for whom."""
+        return any(
+            first is request or getattr(function, "__self__", None) is request.reply
+            for way in self._links.values()
+            for _, function, first, _ in way.link.line
+        )
 
     # --- what faults do to messages ------------------------------------------------------------------------------
 

@@ -62,6 +62,9 @@ class SimRuntime:
         assert task is not None, "rt.task() outside a task"
         return task
 
+    def section(self) -> int:
+        return self._kernel.steps
+
     def sleep(self, seconds: float) -> Sleep:
         return Sleep(self._kernel, seconds)
 

@@ -35,6 +35,9 @@ class RecordingRuntime:
     def record(self, event: Event) -> None:
         self.events.append(event)
 
+    def section(self) -> int:
+        return len(self.events)
+
     def signal(self) -> SilentSignal:
         return SilentSignal()
 

@@ -15,11 +15,17 @@ from protocol.history import (
     MutationLeft,
     Record,
     RowsSubmitted,
+    RunEnded,
+    RunFailed,
+    SnapshotBroke,
+    SnapshotDropped,
+    SnapshotPublished,
 )
 from protocol.judging import Judge, Terms, Violation
 
 DISPATCH_GATE = "dispatch"
 DATA_PLANE = "data-plane"
+OVER = (SnapshotBroke, SnapshotDropped, SnapshotPublished, RunEnded, RunFailed)  # a checkpoint, or the whole run
 
 
 class Section:
@@ -29,14 +35,17 @@ class Section:
         self.inside = 0
         self.waiting = False
         self.exclusive = False
+        self.task = ""  # that asked for the exclusive side
 
 
 class MutationsNeverOverlapAnExclusiveSection(Judge):
-    """A cut is taken inside an exclusive section, and no mutation overlaps one of its barrier or enters while one waits."""
+    """A cut is taken inside an exclusive section, no mutation overlaps one of its barrier or enters while one waits, and a
+    checkpoint that is over, given up or cancelled has left it.
+    """
 
     invariant = "I18"
     needs = (MutationEntered, ExclusiveEntered)
-    sees = (MutationLeft, ExclusiveWaited, ExclusiveLeft, AttemptDispatched, RowsSubmitted, CutTaken, *PUBLICATION)
+    sees = (MutationLeft, ExclusiveWaited, ExclusiveLeft, AttemptDispatched, RowsSubmitted, CutTaken, *PUBLICATION, *OVER)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -48,8 +57,8 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
         kind = type(event)
         if kind is AttemptDispatched or kind is RowsSubmitted:
             return self._dispatch(record)
-        if kind is CutTaken or kind in PUBLICATION:
-            return self._cut(record)
+        if kind is CutTaken or kind in PUBLICATION or kind in OVER:
+            return [*self._cut(record), *(self._left_behind(record) if kind in OVER else ())]
         name: str = event.barrier  # type: ignore[attr-defined]
         barrier = self.barriers.get(name)
         if barrier is None:
@@ -65,7 +74,7 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
         elif kind is ExclusiveWaited:
             if barrier.exclusive or barrier.waiting:
                 return (self.broken(f"a second checkpoint asked {name} before the first one left", record),)
-            barrier.waiting = True
+            barrier.waiting, barrier.task = True, record.task
         elif kind is ExclusiveEntered:
             held, barrier.exclusive, barrier.waiting = barrier.exclusive, True, False
             if held:
@@ -76,10 +85,19 @@ class MutationsNeverOverlapAnExclusiveSection(Judge):
             barrier.exclusive = barrier.waiting = False
         return ()
 
+    def _left_behind(self, record: Record) -> Iterable[Violation]:
+        """Sides that the task of this record still holds or waits for; at the end of a run, anybody's."""
+        event = record.event
+        run_is_over = isinstance(event, (RunEnded, RunFailed))
+        for name, barrier in self.barriers.items():
+            if (barrier.exclusive or barrier.waiting) and (run_is_over or barrier.task == record.task):
+                barrier.task = ""  # said once
+                yield self.broken(f"{type(event).__name__}, and {name} is still closed for a checkpoint that is over", record)
+
     def _cut(self, record: Record) -> Iterable[Violation]:
         event = record.event
         if not isinstance(event, CutTaken):
-            return self.held.release(event)
+            return self.held.release(event) if type(event) in PUBLICATION else ()
         barrier = self.barriers.get(DATA_PLANE)
         if barrier is None or not barrier.exclusive:
             found = f"{event.role} cut {event.sequence} was taken while {DATA_PLANE} was not held exclusively"

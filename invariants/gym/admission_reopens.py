@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from invariants.gym.parking import FOLLOWED, ParkingCalls
 from protocol.config import Level
 from protocol.history import (
     AdmissionClosed,
@@ -25,7 +26,6 @@ from protocol.history import (
     SnapshotPublished,
     SnapshotStarted,
     StallReported,
-    StepCommitted,
 )
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
@@ -36,15 +36,15 @@ HALTING = ("stall", "hold", "kill", "restart")  # faults after which an instance
 
 class AdmissionReopens(Judge):
     """Closed Gym admission reopens by the lease of the last control call and not before it, that lease covers the call's
-    deadline plus the control timeout, and the dispatch gate is closed only while a checkpoint is active.
+    deadline plus the control timeout, every parked instance is asked to resume, those that failed again, at the latest when a
+    train step commits, and the dispatch gate is closed only while a checkpoint is active.
     """
 
     invariant = "I31"
     needs = (AdmissionClosed,)
     sees = (
-        AdmissionOpened, AttemptDispatched, ControlIssued, ControlReceived, ExclusiveEntered, ExclusiveLeft, FaultInjected,
-        GymPhaseEnded, GymPhaseStarted, ProcessStarted, RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished,
-        SnapshotStarted, StallReported, StepCommitted,
+        AdmissionOpened, AttemptDispatched, ControlReceived, ExclusiveEntered, ExclusiveLeft, FaultInjected, ProcessStarted,
+        RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished, SnapshotStarted, StallReported, *FOLLOWED,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -59,6 +59,7 @@ class AdmissionReopens(Judge):
         self.snapshot = False
         self.phase = False
         self.idle_since = 0.0  # since when neither a snapshot nor a Gym phase is active
+        self.calls = ParkingCalls(terms.job)
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -71,6 +72,8 @@ class AdmissionReopens(Judge):
         handle = _HANDLERS.get(type(record.event))
         if handle is not None:
             found += handle(self, record.event, record) or ()
+        if type(record.event) in FOLLOWED:
+            found += [self.broken(text, record) for text in self.calls.follow(record.event, record.time)]
         return found
 
     def _overdue(self, record: Record) -> list[Violation]:

@@ -35,7 +35,19 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "IllegalStep": ("broken",),
     "OutcomeUnknown": ("broken",),
 }
-# Operations whose refusal only ever says "not now" (PROTOCOL 5.1): a commit or a restore may contradict as well.
+# What Gym says of a failed row -> what it counts as (PROTOCOL 1.10): its own words decide, whatever the reply's status is.
+ROW_CAUSES = {
+    "terminal: yes": "data",
+    "terminal: no": "infra",
+    "no result: timed-out": "infra",
+    "no result: disconnected": "infra",
+    "no result: server-died": "infra",
+    "no result: overloaded": "infra",
+    "no result: malformed": "data",
+    "no result: rejected": "data",
+}
+# Operations whose failure, however it is carried, only ever says "not now" (PROTOCOL 5.1); a commit or a restore may also
+# contradict what the ledger says.
 REFUSED_BUSY = ("discover", "prepare", "renew", "resume", "retire", "forget")
 CALL_ERRORS = ("Lost", "TimeoutError", "PeerFailed", "Refusal")
 TRANSIENT = ("Lost", "TimeoutError", "PeerFailed", "Refusal", "SnapshotFailed")
@@ -76,7 +88,7 @@ class ErrorsHaveTheirCause(Judge):
             return ()
         self.causes[event.cause] = None
         self.raw = event.error if event.cause in AGAIN else ""
-        busy = event.outcome == "refused" and event.operation in REFUSED_BUSY
+        busy = event.outcome in ("refused", "failed") and event.operation in REFUSED_BUSY
         if (event.outcome == "lost" or busy or injected) and event.cause not in AGAIN:
             text = f"{event.operation} of {event.instance} was {event.outcome} ({event.error}) and counts as {event.cause}"
             return (self.broken(f"{text}; it is {' or '.join(AGAIN)}.", record),)
@@ -95,9 +107,14 @@ class ErrorsHaveTheirCause(Judge):
             self.injected[operation.lower(), rest.partition(":")[0]] = None
 
     def _row_failed(self, event: FailureArrived, record: Record) -> Iterable[Violation]:
-        if event.cause in ("infra", "data"):
-            return ()
-        return (self.broken(f"The failure of {event.key} counts as {event.cause}; a row's failure is infra or data.", record),)
+        if event.cause not in ("infra", "data"):
+            text = f"The failure of {event.key} counts as {event.cause}; a row's failure is infra or data."
+            return (self.broken(text, record),)
+        said = f"terminal: {event.terminal}" if event.terminal else f"no result: {event.no_result}" if event.no_result else ""
+        right = ROW_CAUSES.get(said, event.cause)
+        if event.cause != right:
+            return (self.broken(f"The failure of {event.key} ({said}) counts as {event.cause}; it is {right}.", record),)
+        return ()
 
     def _phase_ended(self, event: GymPhaseEnded, record: Record) -> None:
         if event.outcome == "cut":  # a resume that failed after a good cut is reported, not raised

@@ -10,26 +10,43 @@ from typing import Any
 from invariants.gym.cut import FOLLOWED, CutWatch
 from invariants.ledger.attempts import groups_of, keeps, restore_point, unfinished_in_gym
 from protocol.config import Level
-from protocol.history import KeySet, ManifestBuilt, Record, Restored, SnapshotPublished, key_set
+from protocol.history import (
+    ExclusiveEntered,
+    ExclusiveLeft,
+    GymPhaseStarted,
+    KeySet,
+    ManifestBuilt,
+    Record,
+    Restored,
+    SnapshotBroke,
+    SnapshotPublished,
+    key_set,
+)
 from protocol.identity import GymCheckpointEpisode
 from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 STAGING = "rollout_staging"
+DATA_PLANE = "data-plane"
+OWNERSHIP = "OwnershipError"
 
 
 class ManifestIsTheUnfinished(Judge):
     """A snapshot's saved episodes and restarts are disjoint and together exactly the unsealed turn-level attempts of its
     ledger, each on its own instance, everything a saved episode needs (staged rows, participants' records) is in the
     snapshot, and a restore continues exactly the saved ones, or is refused where the files contradict this.
+
+    A cut whose unsealed attempts are all saved or restarting is no contradiction.
     """
 
     invariant = "I26"
     needs = (ManifestBuilt,)
-    sees = (*FOLLOWED, Restored)
+    sees = (*FOLLOWED, ExclusiveEntered, ExclusiveLeft, GymPhaseStarted, Restored, SnapshotBroke)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.watch = CutWatch()
+        self.unbuilt = False  # a Gym phase has reached its cut, and no manifest was built in it yet
+        self.whole = -1  # candidates of a cut that was left without a manifest though each was saved or restarts (-1: none)
         self.point = RestorePoint("", 0, 0, "")
         self.unusable: list[str] = []  # what is wrong with the Gym part of the newest snapshot
         self.saved: int | None = None  # episodes that a restore of it continues
@@ -135,9 +152,26 @@ class ManifestIsTheUnfinished(Judge):
             return self.watch.release(event.sequence)
         if type(event) is Restored:
             return [self.broken(f"{text}.", record) for text in self._restored(event)]
+        if type(event) is ExclusiveEntered:
+            self.unbuilt = event.barrier == DATA_PLANE and self.watch.open
+            return ()
+        if type(event) is ExclusiveLeft:
+            if event.barrier == DATA_PLANE and self.unbuilt:
+                self.unbuilt = False
+                self.whole = self._unfinished_if_whole()
+            return ()
+        if type(event) is SnapshotBroke:
+            whole, self.whole = self.whole, -1
+            if whole >= 0 and event.error == OWNERSHIP:
+                text = f"A cut was refused ({event.message}); each of its {whole} unsealed attempts is saved or restarts."
+                return (self.broken(text, record),)
+            return ()
         if type(event) is not ManifestBuilt:
+            if type(event) is GymPhaseStarted:
+                self.unbuilt, self.whole = False, -1
             self.watch.follow(event)
             return ()
+        self.unbuilt = False
         found: list[Violation] = []
         total = union(event.episodes, event.restarts)
         if total != event.unsealed:
@@ -153,6 +187,11 @@ class ManifestIsTheUnfinished(Judge):
             )
         self.watch.hold(event.sequence, found)
         return ()
+
+    def _unfinished_if_whole(self) -> int:
+        watch = self.watch
+        owned = all((key in watch.exported) != (key in watch.restarts) for key in watch.candidates)
+        return len(watch.candidates) if owned else -1
 
 
 def key_of(episode: Any) -> str:

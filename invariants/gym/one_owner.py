@@ -14,6 +14,8 @@ from protocol.history import (
     DrainEnded,
     EpisodeAdmitted,
     EpisodeEnded,
+    EpisodeExported,
+    GymPhaseStarted,
     ManifestBuilt,
     ProcessStarted,
     Record,
@@ -44,6 +46,7 @@ class OneOwner(Judge):
         self.watch = CutWatch()
         self.settled_s = 0.0  # when the newest outcome of an attempt entered the ledger, or the newest control call was over
         self.inside: dict[str, str] = {}  # live episodes -> their instance
+        self.written: dict[tuple[str, str, str], None] = {}  # (key, participant, kind) written in this phase
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -57,7 +60,14 @@ class OneOwner(Judge):
             watch.hold(event.sequence, list(self._owners(record)))
             return ()
         watch.follow(event)
-        if type(event) is EpisodeAdmitted:
+        if type(event) is GymPhaseStarted:
+            self.written = {}
+        elif type(event) is EpisodeExported:
+            place = (event.key, event.participant, event.kind)
+            if place in self.written:  # whatever becomes of the cut
+                return (self.broken(f"{event.key} was written twice by {event.participant} in one commit.", record),)
+            self.written[place] = None
+        elif type(event) is EpisodeAdmitted:
             self.inside[event.key] = record.process
         elif type(event) is EpisodeEnded:
             self.inside.pop(event.key, None)
@@ -65,16 +75,29 @@ class OneOwner(Judge):
             self.inside = {key: where for key, where in self.inside.items() if where != record.process}
         elif type(event) in SETTLED:
             self.settled_s = record.time
-        elif type(event) is DrainEnded and event.left:
-            return list(self._waited_for(record))
-        elif type(event) is DrainEnded and event.waited and record.time > self.settled_s + WAKES_S:
-            return (self.broken(f"The drain ended {record.time - self.settled_s:.3f} s after the last reply was in.", record),)
+        elif type(event) is DrainEnded:
+            return list(self._drained(event, record))
         if type(event) is ScopeBuilt:  # no finding about a cut: the scope is wrong whatever becomes of it
             actual = key_set(watch.candidates)
             if actual != event.candidates:
                 text = f"The scope was built from {event.candidates.count} candidates; the history has {actual.count}."
                 return (self.broken(text, record),)
         return ()
+
+    def _drained(self, event: DrainEnded, record: Record) -> Iterable[Violation]:
+        """It waits for exactly those whose reply is on the wire, and until none of them is left."""
+        rest = self.watch.replying()
+        left = [key for key in rest if key in self.watch.candidates]
+        if event.waited != len(rest):
+            yield self.broken(f"The drain waited for {event.waited} episodes; {len(rest)} have no other owner.", record)
+        if event.left > len(left):
+            yield self.broken(f"The drain gave up on {event.left} episodes; only {len(left)} could still reply.", record)
+        elif event.left < len(left):
+            yield self.broken(f"The drain ended with {event.left} episodes left; {left[0]} had not replied.", record)
+        elif event.left:
+            yield from self._waited_for(record)
+        elif event.waited and record.time > self.settled_s + WAKES_S:
+            yield self.broken(f"The drain ended {record.time - self.settled_s:.3f} s after the last reply was in.", record)
 
     def _waited_for(self, record: Record) -> Iterable[Violation]:
         watch = self.watch
@@ -87,10 +110,7 @@ class OneOwner(Judge):
         for key in watch.scope:
             if key not in watch.candidates:  # sealed or dropped since: not in the manifest, nobody's
                 continue
-            kinds = watch.exported.get(key, ())
-            owners = ["an export"] if "environment" in kinds or "session" in kinds else []
-            if "run-id" in kinds:
-                owners.append("an agent's own run")
+            owners = exporters(watch.exporters.get(key, ()))
             if key in watch.restarts:
                 owners.append("a restart")
             if key in watch.replied:
@@ -99,3 +119,15 @@ class OneOwner(Judge):
                 yield self.broken(f"{key} has {len(owners)} owners: {' and '.join(owners)}.", record)
             elif not owners and key not in watch.over:
                 yield self.broken(f"{key} has no owner.", record)
+
+
+def exporters(written: Iterable[tuple[str, str]]) -> list[str]:
+    """Who owns an episode by what was written of it: a session record beside an environment's export is no second owner."""
+    written = tuple(written)
+    environments = [participant for kind, participant in written if kind == "environment"]
+    sessions = [participant for kind, participant in written if kind == "session"]
+    runs = [participant for kind, participant in written if kind == "run-id"]
+    owners = [f"an export of {participant}" for participant in environments]
+    if not environments:
+        owners += [f"a session of {participant}" for participant in sessions]
+    return owners + [f"{participant}'s own run" for participant in runs]

@@ -67,7 +67,7 @@ class RestartsAreNotSaved(Judge):
     def _drained(self, event: DrainEnded, record: Record) -> Iterable[Violation]:
         """Nobody else can be on the wire than the candidates that were neither saved nor restarting."""
         watch = self.watch
-        rest = [key for key in watch.scope if key not in watch.exported and key not in watch.restarts]
+        rest = watch.replying()
         left = [key for key in rest if key in watch.candidates]
         if event.waited > len(rest):
             text = f"The drain waited for {event.waited} episodes; {len(rest)} were neither saved nor restarting."

@@ -14,11 +14,13 @@ from protocol.history import (
     ControlIssued,
     EpisodeInstalled,
     ExclusiveEntered,
+    ExclusiveLeft,
     FailureArrived,
     GroupDropped,
     MutationLeft,
     Record,
     RefusalArrived,
+    Restored,
     RetireAccepted,
     RetireMarked,
     RetireQueued,
@@ -29,7 +31,7 @@ from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 class DroppedIsRetired(Judge):
     """An attempt that leaves the ledger while Gym may hold it is queued for retire in the same mutation, and no checkpoint
-    parks Gym before that retire was accepted and marked.
+    parks Gym before that retire was accepted and marked. Retires are asked while dispatch is closed.
 
     Gym may hold what was submitted in this life and neither answered, failed nor refused, and what a restore installed.
     """
@@ -37,8 +39,8 @@ class DroppedIsRetired(Judge):
     invariant = "I7"
     needs = (AttemptAbandoned,)
     sees = (
-        AttemptSealed, CompletionArrived, ControlIssued, EpisodeInstalled, ExclusiveEntered, FailureArrived, GroupDropped,
-        MutationLeft, RefusalArrived, RetireAccepted, RetireMarked, RetireQueued, RowsSubmitted,
+        AttemptSealed, CompletionArrived, ControlIssued, EpisodeInstalled, ExclusiveEntered, ExclusiveLeft, FailureArrived,
+        GroupDropped, MutationLeft, RefusalArrived, Restored, RetireAccepted, RetireMarked, RetireQueued, RowsSubmitted,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -47,6 +49,7 @@ class DroppedIsRetired(Judge):
         self.owed: dict[str, str] = {}  # key that left the ledger, not queued yet -> task
         self.queued: dict[str, None] = {}
         self.due: dict[str, None] = {}  # queued when the dispatch gate closed
+        self.dispatch_open = False  # rows may be sent: after the restore, and while no checkpoint holds the gate
         self.place: dict[str, str] = {}  # key -> the instance that may hold it
         self.marks: dict[tuple[str, str], int] = {}  # (instance, rollout) -> highest attempt marked there
 
@@ -134,9 +137,21 @@ class DroppedIsRetired(Judge):
     def _closed(self, event: ExclusiveEntered, record: Record) -> Iterable[Violation]:
         if event.barrier == "dispatch":
             self.due = dict(self.queued)
+            self.dispatch_open = False
+        return ()
+
+    def _opened(self, event: ExclusiveLeft, record: Record) -> Iterable[Violation]:
+        if event.barrier == "dispatch":
+            self.dispatch_open = True
+        return ()
+
+    def _restored(self, event: Restored, record: Record) -> Iterable[Violation]:
+        self.dispatch_open = True
         return ()
 
     def _issued(self, event: ControlIssued, record: Record) -> Iterable[Violation]:
+        if event.operation == "retire" and self.dispatch_open:
+            return (self.broken(f"{event.instance} was asked to retire while rows could be dispatched.", record),)
         if event.operation != "prepare":
             return ()
         late = [key for key in self.due if key in self.queued]
@@ -164,5 +179,7 @@ _HANDLERS: dict[type, Any] = {
     RetireAccepted: DroppedIsRetired._accepted,
     RetireMarked: DroppedIsRetired._marked,
     ExclusiveEntered: DroppedIsRetired._closed,
+    ExclusiveLeft: DroppedIsRetired._opened,
+    Restored: DroppedIsRetired._restored,
     ControlIssued: DroppedIsRetired._issued,
 }

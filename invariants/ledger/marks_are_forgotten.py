@@ -11,6 +11,7 @@ from protocol.history import (
     AttemptAbandoned,
     AttemptSealed,
     ControlDone,
+    ControlIssued,
     ForgetAccepted,
     ForgetQueued,
     GymPhaseEnded,
@@ -26,14 +27,15 @@ from protocol.judging import Judge, Terms, Violation
 
 class MarksAreForgotten(Judge):
     """Once the retire of a rollout was accepted, or its restored continuation has sealed or was given up, the next checkpoint
-    that is cut leaves no mark of it on any participant, unless a deployment refused to forget: then it stays queued.
+    that is cut leaves no mark of it on any participant, unless a deployment refused to forget: then the retire is asked once
+    more, and the forget after it, and what is refused again stays queued.
     """
 
     invariant = "I9"
     needs = (RetireMarked, GymPhaseEnded)
     sees = (
-        AttemptAbandoned, AttemptSealed, ControlDone, ForgetAccepted, ForgetQueued, GymPhaseStarted, MarkForgotten,
-        ProcessStarted, RetireAccepted,
+        AttemptAbandoned, AttemptSealed, ControlDone, ControlIssued, ForgetAccepted, ForgetQueued, GymPhaseStarted,
+        MarkForgotten, ProcessStarted, RetireAccepted,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -43,6 +45,8 @@ class MarksAreForgotten(Judge):
         self.due: dict[str, None] = {}  # those of them that were over when the open Gym phase began
         self.queued: dict[str, None] = {}  # for a forget
         self.refused: dict[str, None] = {}  # instances that refused a forget in this phase
+        self.owed: dict[str, str] = {}  # instance that refused a forget once -> what it must be asked next: retire | forget
+        self.asked_again: dict[str, None] = {}  # instances that were asked to forget a second time in this phase
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -79,9 +83,27 @@ class MarksAreForgotten(Judge):
     def _asked(self, event: ControlDone, record: Record) -> None:
         if event.operation == "forget" and event.outcome != "ok":
             self.refused[event.instance] = None
+            if event.instance not in self.asked_again:
+                self.owed[event.instance] = "retire"
+
+    def _issued(self, event: ControlIssued, record: Record) -> Iterable[Violation]:
+        """A refused forget is followed by a retire, then by the forget once more, before Gym is parked."""
+        owed = self.owed.get(event.instance, "")
+        if event.operation == "retire" and owed:
+            self.owed[event.instance] = "forget"
+        elif event.operation == "forget" and owed:
+            del self.owed[event.instance]
+            self.asked_again[event.instance] = None
+            if owed == "retire":
+                text = f"{event.instance} refused to forget and was asked again without another retire before it."
+                return (self.broken(text, record),)
+        elif event.operation == "prepare" and owed:
+            del self.owed[event.instance]
+            return (self.broken(f"{event.instance} refused to forget and was parked before it was asked once more.", record),)
+        return ()
 
     def _phase(self, event: GymPhaseStarted, record: Record) -> None:
-        self.due, self.refused = dict(self.over), {}
+        self.due, self.refused, self.owed, self.asked_again = dict(self.over), {}, {}, {}
 
     def _cut(self, event: GymPhaseEnded, record: Record) -> Iterable[Violation]:
         if event.outcome != "cut":
@@ -107,6 +129,7 @@ _HANDLERS: dict[type, Any] = {
     AttemptAbandoned: MarksAreForgotten._ended,
     AttemptSealed: MarksAreForgotten._ended,
     ControlDone: MarksAreForgotten._asked,
+    ControlIssued: MarksAreForgotten._issued,
     ForgetAccepted: MarksAreForgotten._no_longer_queued,
     ForgetQueued: MarksAreForgotten._queued,
     GymPhaseEnded: MarksAreForgotten._cut,

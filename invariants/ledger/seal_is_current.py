@@ -12,25 +12,27 @@ from protocol.history import (
     AttemptSealed,
     CompletionArrived,
     Record,
+    StreamEnded,
 )
 from protocol.judging import Judge, Terms, Violation
 
 
 class SealIsCurrent(Judge):
-    """Every seal is of the sibling's current attempt, dispatched in this life, after its completion arrived.
+    """Every seal is of the sibling's current attempt, dispatched in this life, after its completion arrived, and a completion
+    of the current attempt is sealed: it is never taken for another's.
 
     The current attempt is followed by the reservations; the event's own ``current`` is only the second witness.
     """
 
     invariant = "I2"
     needs = (AttemptSealed,)
-    sees = (AttemptReserved, AttemptDispatched, AttemptRefused, AttemptAbandoned, CompletionArrived)
+    sees = (AttemptReserved, AttemptDispatched, AttemptRefused, AttemptAbandoned, CompletionArrived, StreamEnded)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.current: dict[str, str] = {}  # sample -> key ('' after an abandon)
         self.dispatched: dict[str, None] = {}
-        self.arrived: dict[str, None] = {}
+        self.arrived: dict[str, str] = {}  # key -> task that took its completion ('' once that was cancelled: it may be lost)
         self.sealed: dict[str, None] = {}
 
     def on(self, record: Record) -> Iterable[Violation]:
@@ -39,15 +41,21 @@ class SealIsCurrent(Judge):
             self.dispatched[event.key] = None
             self.current.setdefault(event.sample, event.key)  # a restored attempt was reserved in an earlier life
         elif type(event) is CompletionArrived:
-            self.arrived[event.key] = None
+            self.arrived[event.key] = record.task
         elif type(event) is AttemptReserved:
             self.current[event.sample] = event.key
         elif type(event) is AttemptRefused:
             self.dispatched.pop(event.key, None)
         elif type(event) is AttemptAbandoned:
-            self.dispatched.pop(event.key, None)
+            sent = self.dispatched.pop(event.key, False) is None
+            if sent and event.why == "lost-row" and self.arrived.get(event.key):
+                self.current[event.sample] = ""
+                return (self.broken(f"{event.key} counts as lost; its completion had arrived while it was current.", record),)
             if self.current.get(event.sample, event.key) == event.key:
                 self.current[event.sample] = ""
+        elif type(event) is StreamEnded:
+            if event.outcome == "cancelled":  # perhaps between the completion and the mutation that seals it
+                self.arrived.update({key: "" for key, task in self.arrived.items() if task == record.task})
         elif type(event) is AttemptSealed:
             return self._sealed(event, record)
         return ()

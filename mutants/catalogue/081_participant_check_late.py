@@ -18,12 +18,11 @@ if missing:
         ),
         Edit(
             scope="protocol.checkpoint.coordinator.GymCoordinator.restore",
-            find="await self.resume(checkpoint)",
+            find="raise_first(await self._ask_all(requests))",
             put="""
+raise_first(await self._ask_all(requests))
 if missing:
-    await self._undo_restore(manifest)
     raise RestoreRefused("the snapshot holds Gym state that nobody can take: " + "; ".join(missing))
-await self.resume(checkpoint)
 """,
         ),
         Edit(

@@ -15,7 +15,7 @@ from protocol.checkpoint import folders
 from protocol.data_plane.keysum import KeySum
 from protocol.data_plane.replay import SidecarWriter, place_of
 from protocol.errors import SnapshotFailed
-from protocol.history import CutTaken, KeySet
+from protocol.history import CutTaken, DataPlaneSaveDone, DataPlaneSaveIssued, KeySet
 from protocol.identity import DATA_PLANE
 from protocol.ledger.persistence import LedgerDigest, LedgerWriter, expected_staging, finalized_ids, periodic_copy
 from protocol.ledger.records import SCHEMA_VERSION, Group, GroupStatus
@@ -80,9 +80,11 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
         replay_digest=replay_digest, replay_count=inventory.sidecar.groups.count, recovery_sha256=recovery_sha256,
         recovery_count=len(ledger.groups), recovery_schema=SCHEMA_VERSION,
     )  # fmt: skip
+    rt.record(DataPlaneSaveIssued(role=role, sequence=sequence))
     saved: Saved = await run.ask(
         DATA_PLANE, SaveCheckpoint(folder=folders.data_plane_folder(folder), metadata=msgspec.msgpack.encode(metadata))
     )
+    rt.record(DataPlaneSaveDone(role=role, sequence=sequence))
     missing, expected = await inventory.missing(await run.ask(DATA_PLANE, ListSampleIds(partition=STAGING)))
     rows, groups = inventory.sidecar.rows.key_set(), inventory.sidecar.groups.key_set()
     finalized = inventory.finalized.key_set()
@@ -104,6 +106,7 @@ async def take_cut(run: Run, role: str, folder: str, sequence: int, episodes: di
             consumed=run.cursor,
             open=len(ledger.groups),
             passed=len(ledger.skipped),
+            rolled_back=len(run.claimed),
         )  # fmt: skip
     )
     _check(saved.canonical, rows, finalized, groups, missing, inventory.unsafe)

@@ -163,6 +163,7 @@ class RolloutSnapshots:
 
     async def _park_and_cut(self, checkpoint: str, folder: str, sequence: int, started: Position) -> Cut:
         run, coordinator = self.run, self.coordinator
+        self._check_not_lost(started)  # the wait for the gate was a window
         await self._unless_stepped(coordinator.reopen(), started)
         await self._unless_stepped(coordinator.retire_and_forget(), started)
         self._parked = True

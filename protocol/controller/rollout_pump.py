@@ -12,7 +12,7 @@ from protocol.controller.flow import Flow
 from protocol.controller.row_stream import PromptFailed
 from protocol.controller.samplers import Shortfall, decide_admission, decide_batch, decide_shortfall, decide_stale
 from protocol.errors import Cause, ProtocolError
-from protocol.history import CursorMoved
+from protocol.history import CursorMoved, GroupRecovered
 from protocol.identity import DATA_PLANE
 from protocol.ledger.records import AttemptStatus, Group, GroupStatus
 from protocol.ledger.transitions import Complete
@@ -55,6 +55,9 @@ class RolloutPump:
         """Run what a restore left unfinished (listed before the pump reserved anything new); its permits were reclaimed."""
         for group in restored:
             if group.group_id in self.run.ledger.groups:
+                sealed = sum(1 for sibling in group.siblings if sibling.current.status is AttemptStatus.SEALED)
+                unsealed = len(group.siblings) - sealed
+                self.rt.record(GroupRecovered(group=group.group_id, reused=sealed, unsealed=unsealed))
                 if decide_stale(self.run.job.sampler, self.run.version, group):
                     await self.drop(group.group_id, "stale")
                 else:
@@ -175,8 +178,7 @@ class RolloutPump:
             if attempt.status is not AttemptStatus.ABANDONED:
                 ledger.abandon(attempt.key, "group-failed")
             ledger.mint(name, sibling.generation_index, "retry", 1)
-        if len(lost) == len(ledger.groups[name].siblings):
-            ledger.raise_group_attempt(name)
+        dispatch.start_cohort_over()
 
     async def drop(self, name: str, why: str, *, cancel: bool = True) -> Group | None:
         """Drop a group that is not owned by training: the ledger first, then its task. Returns it, or None if it was gone."""

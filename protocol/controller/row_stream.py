@@ -15,7 +15,7 @@ from typing import Protocol
 
 from protocol.controller.budgets import backoff_s
 from protocol.controller.flow import Flow
-from protocol.errors import Cause, Lost, PeerFailed, ProtocolError
+from protocol.errors import CAUSE_OF_NO_RESULT, Cause, Lost, PeerFailed, ProtocolError
 from protocol.history import (
     CompletionArrived,
     FailureArrived,
@@ -26,7 +26,7 @@ from protocol.history import (
     StreamOver,
 )
 from protocol.ledger.receipts import receipt_of
-from protocol.ledger.records import Attempt, AttemptStatus
+from protocol.ledger.records import Attempt, AttemptStatus, Group
 from protocol.messages import PARKED, Row, RowCompleted, RowFailed, RowRefused, RunRows
 from protocol.run import Run
 from protocol.runtime import END, Stream, Task
@@ -48,6 +48,27 @@ def decide_replace(attempt: Attempt) -> bool:
     """Whether a row that was lost or failed gets a new identity: only if it was sent. One that never reached Gym, or was
     refused and not sent again, keeps its own and spends nothing."""
     return attempt.status is AttemptStatus.DISPATCHED
+
+
+def unsealed(group: Group) -> tuple[int, ...]:
+    """Generations whose rows come or will come again: a verifier of cohorts waits for them, and for nobody else."""
+    return tuple(
+        sibling.generation_index for sibling in group.siblings if sibling.current.status is not AttemptStatus.SEALED
+    )  # fmt: skip
+
+
+def decide_row_failure(failed: RowFailed) -> Cause:
+    """What a failed row means. Gym's own words decide (its terminal flag, its class of a reply without a result), never a
+    status or a text; a class that nobody knows is tried again, as often as the budget allows."""
+    if failed.terminal is not None:
+        return Cause.DATA if failed.terminal else Cause.INFRA
+    if failed.no_result:
+        known = {kind.value: cause for kind, cause in CAUSE_OF_NO_RESULT.items()}
+        return known.get(failed.no_result, Cause.INFRA)
+    return Cause.INFRA if failed.transport else Cause.DATA
+
+
+TERMINAL = {True: "yes", False: "no", None: ""}
 
 
 class OnAdmitted(Protocol):
@@ -78,12 +99,13 @@ class RowStream:
         self.admitted()
         outcome = "cancelled"
         try:
-            outcome = await self._take_items(stream)
-            if outcome == "broken":
+            ended = await self._take_items(stream)
+            if ended == "broken":
                 await cancel_all(self.rt, self.resends)
             else:
                 await join_all(self.rt, self.resends)
             await self._abandon_lost()
+            outcome = ended
         finally:
             if outcome == "cancelled":
                 stream.cancel()
@@ -131,6 +153,7 @@ class RowStream:
             group_attempt=group.group_attempt,
             task=self.run.task_of(group.ordinal),
             rows=rows,
+            expected=unsealed(group),
         )
 
     async def _take_items(self, stream: Stream) -> str:
@@ -166,9 +189,9 @@ class RowStream:
                     self.resends.append(self.rt.spawn(self._resend(key), f"resend-{key}"))
                 else:
                     await self._failed(key, decide_refusal(reason), reason)
-            case RowFailed(key=key, transport=transport, message=message):
-                cause = Cause.INFRA if transport else Cause.DATA
-                self.rt.record(FailureArrived(key=key, cause=cause.value))
+            case RowFailed(key=key, message=message):
+                cause = decide_row_failure(item)
+                self.rt.record(FailureArrived(key, cause.value, TERMINAL[item.terminal], item.no_result, item.status))
                 self._report(item, "failed")
                 await self._failed(key, cause, message)
 

@@ -21,6 +21,7 @@ from protocol.identity import sample_id
 from protocol.messages import RowMeta
 from protocol.pieces import list_header, split_around_list
 from protocol.slices import position
+from protocol.visits import LiveRecords, Visits
 
 SIDECAR_SCHEMA = 1
 
@@ -65,6 +66,10 @@ def in_order(slots: Iterable[Slot]) -> tuple[Slot, ...]:
     return tuple(sorted(slots, key=place_of))
 
 
+def rows_of(slot: Slot) -> int:
+    return len(slot.rows)
+
+
 class Shelf:
     """The slots of an index by one of their stamps, those of one stamp by prompt ordinal."""
 
@@ -99,8 +104,9 @@ class Shelf:
 class ReplayIndex:
     """Slots by group id, with running digests of the group ids and of the row ids."""
 
-    def __init__(self) -> None:
-        self._slots: dict[str, Slot] = {}
+    def __init__(self, visits: Visits | None = None) -> None:
+        """``visits`` counts whose slots are looked at."""
+        self._slots: dict[str, Slot] = {} if visits is None else LiveRecords(visits, rows_of)
         self.by_target = Shelf(self._slots)
         self.by_version = Shelf(self._slots)  # start_weight_version
         self._groups = KeySum()

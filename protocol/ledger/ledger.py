@@ -1,9 +1,9 @@
 """The recovery ledger in memory. Every change happens inside a mutation of the data-plane barrier.
 
 Groups are frozen records, replaced whole. Two indexes make what is asked often cheap: ``place`` (capture key of a
-current attempt -> group and generation) and ``pending`` (those that may be in Gym: dispatched and unsealed, or a
-continuation that waits for its dispatch), so a drain looks up only what is pending (I42). ``counts`` is what the
-pumps ask of all groups at once.
+current attempt -> group and generation) and ``pending`` (those that may be in Gym, with their instance: dispatched and
+unsealed, or a continuation that waits for its dispatch), so a drain looks up only what is pending (I42). ``counts`` is what
+the pumps ask of all groups at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocol.history import (
     GroupReserved,
     PromptPassedOver,
 )
-from protocol.identity import group_id, rollout_id
+from protocol.identity import group_id, ordinal_of_group, rollout_id
 from protocol.ledger.counts import GroupCounts
 from protocol.ledger.dropped import Dropped
 from protocol.ledger.records import Attempt, AttemptStatus, Group, GroupStatus, OpenStep, Sibling
@@ -43,6 +43,7 @@ from protocol.ledger.transitions import (
 )
 from protocol.messages import PromptTask, Receipt
 from protocol.runtime import Runtime
+from protocol.visits import LiveRecords, Visits
 
 UNSEALED = (AttemptStatus.RESERVED, AttemptStatus.DISPATCHED)
 
@@ -63,9 +64,10 @@ def rollouts_of(sibling: Sibling) -> int:
 class Ledger:
     def __init__(self, rt: Runtime) -> None:
         self.rt = rt
-        self.groups: dict[str, Group] = {}
+        self.visits = Visits(rt)
+        self.groups: LiveRecords[Group] = LiveRecords(self.visits, lambda group: len(group.siblings))
         self.place: dict[str, tuple[str, int]] = {}
-        self.pending: dict[str, None] = {}
+        self.pending: dict[str, str] = {}
         self.counts = GroupCounts()
         self.open_step: OpenStep | None = None
         self.skipped: dict[int, None] = {}  # ordinals passed over, for whatever reason
@@ -95,11 +97,7 @@ class Ledger:
 
     def candidates(self) -> tuple[tuple[str, str], ...]:
         """(capture key, instance) of every attempt that may be in Gym, in order of dispatch."""
-        return tuple((key, self._current(key).gym_instance_id) for key in self.pending)
-
-    def _current(self, key: str) -> Attempt:
-        name, generation = self.place[key]
-        return self.groups[name].siblings[generation].current
+        return tuple(self.pending.items())
 
     def targets(self) -> Mapping[int, int]:
         """Live groups of each target step."""
@@ -111,8 +109,7 @@ class Ledger:
 
     def oldest_in_gym(self) -> str | None:
         """The group of the lowest ordinal that may be in Gym."""
-        names = (self.place[key][0] for key in self.pending)
-        return min(names, key=lambda name: self.groups[name].ordinal, default=None)
+        return min((self.place[key][0] for key in self.pending), key=ordinal_of_group, default=None)
 
     # --- groups
 
@@ -306,7 +303,7 @@ class Ledger:
         attempt = sibling.current
         self.place[attempt.key] = (name, sibling.generation_index)
         if attempt.may_be_in_gym:
-            self.pending[attempt.key] = None
+            self.pending[attempt.key] = attempt.gym_instance_id
         else:
             self.pending.pop(attempt.key, None)
 

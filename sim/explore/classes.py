@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from protocol.judging import Judge, Panel, Verdict, Violation
 from sim.disk import Disk
 from sim.explore.points import Address, Head
+from sim.explore.repeated import Repeated
 
 Pair = tuple[tuple[int, str], ...]
 
@@ -33,7 +34,8 @@ class CrashClass:
     """One class: where it was opened, and what its restored run came to (once it was run).
 
     ``proof`` is why a point of it counts as fired: ``restored``, ``fresh-start`` or ``refused``; '' is no proof.
-    ``shared`` is the class whose second stage this one reuses, -1 if it ran its own.
+    ``shared`` is the class whose second stage this one reuses, -1 if it ran its own. ``again`` is the part of life 1's
+    work that the restored run does again.
     """
 
     key: bytes
@@ -51,6 +53,7 @@ class CrashClass:
     steps: int = 0
     proof: str = ""
     shared: int = -1
+    again: Repeated | None = None
 
     @property
     def was_run(self) -> bool:

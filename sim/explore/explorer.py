@@ -12,9 +12,11 @@ from typing import Any
 
 from protocol.history import Event, Record, RestoreChosen, Restored, RunFailed
 from protocol.judging import Contract, Panel, Verdict, Violation
+from protocol.work import WorkLog
 from sim.explore.classes import Classes, CrashClass
 from sim.explore.lives import Life, OpenLife, Setting, life_digest, records_digest
 from sim.explore.points import Points
+from sim.explore.repeated import Repeated
 from sim.explore.result import Prefix, worst
 from sim.world import World
 
@@ -35,6 +37,7 @@ class Rest:
     events: int
     steps: int
     proof: str
+    again: Repeated
 
 
 @dataclass(kw_only=True)
@@ -73,6 +76,7 @@ class Explorer:
         self.prefix = Prefix()
         self.classes: Classes
         self.life_1: Life
+        self.work: WorkLog
         self.references: Mapping[str, Any] = {}
         self.effort = Effort()
         self.kinds: set[str] = set()
@@ -97,6 +101,7 @@ class Explorer:
         if status is None:
             status = life.rest(boundary)
         self.life_1 = life.close(status, None)
+        self.work = WorkLog(self.life_1.history)
         self.references = self.life_1.panel.summaries()
         self._account(self.life_1)
         self.setting = self.setting.after(self.life_1)
@@ -151,11 +156,13 @@ class Explorer:
             events=life.events - cut,
             steps=life.steps - clean_steps,
             proof=proof_of(life.history, self.setting.scenario.contract),
+            again=Repeated(self.work.repeated_by(WorkLog(life.history))),
         )
 
     def _fill(self, row: CrashClass, digest: str, events: int, steps: int, rest: Rest) -> None:
         row.history_hash, row.events, row.steps = digest, events, steps
         row.verdicts, row.violations, row.status, row.proof = rest.verdicts, rest.violations, rest.status, rest.proof
+        row.again = rest.again
         # A life that shows nothing broken proves something only if it really began as a restored one.
         row.verdict = rest.verdict if rest.proof or rest.verdict is Verdict.BROKEN else Verdict.UNKNOWN
 

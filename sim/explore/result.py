@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from protocol.judging import Judge, Panel, Verdict, Violation
+from protocol.work import Work
 from scenarios.model import Scenario
 from sim.explore.classes import Classes, CrashClass
 from sim.explore.lives import Life
+from sim.explore.lost import Losses, as_plain, lost_work_of
 from sim.explore.points import Address, Plan, PlanItem, Points
 
 WORST = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_REACHED)
@@ -41,7 +43,8 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassRow:
-    """What is saved of a class (RULES 8): ``points`` are the judged ones that lie in it under some outcome.
+    """What is saved of a class (RULES 8): ``points`` are the judged ones that lie in it under some outcome, and
+    ``lost_work`` is what they lose in it (a ``LostWork`` as plain data).
 
     Its history is made again from ``address`` and ``outcome`` on demand.
     """
@@ -58,6 +61,7 @@ class ClassRow:
     events: int
     steps: int
     shared: int
+    lost_work: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -77,7 +81,7 @@ class SweepResult:
 
     ``events``, ``steps`` and ``crash_points`` are life 1's; ``runs`` counts simulated lives (a clean-up whose rest is
     shared is not one). ``points_per_cpu_s`` is judged points over the CPU of all lives; verification is not in it.
-    ``history_hash`` is RULES 8's.
+    ``history_hash`` is RULES 8's. ``lost_work`` is a ``LostWork`` over ``losses``, as plain data.
     """
 
     scenario: str
@@ -111,6 +115,8 @@ class SweepResult:
     messages: list[str]
     kinds_seen: tuple[str, ...]
     life_1: Life | None
+    lost_work: dict[str, Any] = field(default_factory=dict)
+    losses: Losses = field(default_factory=Losses)
 
     @property
     def reference(self) -> Life:
@@ -119,12 +125,13 @@ class SweepResult:
         return self.life_1
 
     def forget_life_1(self) -> None:
-        """Let go of its history and files: over many seeds they would pile up."""
+        """Let go of its history and files, and of what is saved by class: over many seeds they would pile up."""
         self.life_1 = None
+        self.losses = Losses(points=self.losses.points)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data. Class rows and life 1 are saved on their own, not printed."""
-        out = {name: value for name, value in vars(self).items() if name not in ("rows", "life_1", "kinds_seen")}
+        out = {name: value for name, value in vars(self).items() if name not in ("rows", "life_1", "kinds_seen", "losses")}
         out["seeds"] = list(self.seeds)
         out["verdict"] = self.verdict.value
         out["violations"] = [asdict(failure) for failure in self.violations]
@@ -259,7 +266,8 @@ def failures(
     ]
 
 
-def class_row(row: CrashClass) -> ClassRow:
+def class_row(row: CrashClass, lost: Sequence[Work]) -> ClassRow:
+    """``lost``: what each of its judged points loses in it."""
     return ClassRow(
         key=row.key.hex(),
         points=row.points,
@@ -273,4 +281,5 @@ def class_row(row: CrashClass) -> ClassRow:
         events=row.events,
         steps=row.steps,
         shared=row.shared,
+        lost_work=as_plain(lost_work_of(lost)),
     )

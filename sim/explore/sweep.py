@@ -13,6 +13,7 @@ from protocol.parts import Factory
 from scenarios.model import Scenario
 from sim.explore.explorer import Explorer, Progress
 from sim.explore.lives import Budget, CleanUp, Judges, Setting
+from sim.explore.lost import Losses, as_plain, losses, lost_work_of
 from sim.explore.result import SweepResult, Verified, class_row, failures, judge_rows, tally
 from sim.explore.verify import verify_classes_afresh, verify_merged_points
 from sim.faults import without_effect
@@ -72,10 +73,11 @@ def sweep(
             break
         if budget_s is not None and time.perf_counter() - started > budget_s:
             break
-    explorer.effort.cpu_s = time.process_time() - cpu
-    explorer.effort.wall_s = time.perf_counter() - started
     rows = explorer.classes.rows
     judged = [p for p in drawn if all(rows[number].was_run for number, _ in explorer.classes.pairs[explorer.points.pair[p]])]
+    lost = losses(explorer.points, judged, explorer.classes, explorer.life_1.history)
+    explorer.effort.cpu_s = time.process_time() - cpu
+    explorer.effort.wall_s = time.perf_counter() - started
     verified = Verified()
     if verify and not stuck:
         cpu = time.process_time()
@@ -86,7 +88,7 @@ def sweep(
         verify_classes_afresh(untimed, life_1, classes, references, verified)
         explorer.progress("verify", 2, 2)
         verified.cpu_s = time.process_time() - cpu
-    return _result(explorer, judged, verified, time.perf_counter() - started)
+    return _result(explorer, judged, lost, verified, time.perf_counter() - started)
 
 
 def _drop_captures(explorer: Explorer, wanted: Sequence[int]) -> None:
@@ -103,7 +105,7 @@ def _vacuous_faults(explorer: Explorer) -> list[str]:
     return without_effect(faults, (first, explorer.restored_effects))
 
 
-def _result(explorer: Explorer, judged: Sequence[int], verified: Verified, wall_s: float) -> SweepResult:
+def _result(explorer: Explorer, judged: Sequence[int], lost: Losses, verified: Verified, wall_s: float) -> SweepResult:
     points, classes, life_1, effort = explorer.points, explorer.classes, explorer.life_1, explorer.effort
     scenario, seed = explorer.setting.scenario, explorer.setting.seed
     counted = tally(points, judged, classes, explorer.prefix, life_1.panel)
@@ -160,10 +162,12 @@ def _result(explorer: Explorer, judged: Sequence[int], verified: Verified, wall_
         wall_s=round(wall_s, 3),
         peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         history_hash=history.hexdigest(),
-        rows=[class_row(row) for row in ran],
+        rows=[class_row(row, lost.classes.get(number, ())) for number, row in enumerate(classes.rows) if row.was_run],
         carries=classes.carries(),
         verified=verified,
         messages=messages,
         kinds_seen=tuple(sorted(explorer.kinds)),
         life_1=life_1,
+        lost_work={"level": scenario.job.target_level, **as_plain(lost_work_of(lost.points.values()))},
+        losses=lost,
     )

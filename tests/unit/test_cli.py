@@ -243,3 +243,52 @@ def test_the_doctor_says_where_the_packages_were_found(capsys: pytest.CaptureFix
     assert main(["doctor", "--json"]) == 0
     found = object_of(capsys)
     assert found["ok"] and found["rooms"]["sim"].endswith("/sim") and found["memory_mib"] > 0 and found["versions"]["simpy"]
+
+
+def test_several_levels_are_one_table_and_one_object_coarse_to_fine(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["sweep", small, "--points", "12", "--levels", "turn,rollout", "--json"])
+    report = object_of(capsys)
+    assert [row["level"] for row in report["levels"]] == ["rollout", "turn"] and report["seeds"] == [0, 1]
+    assert all(set(row) >= SWEEP_FIELDS and row["judged"] == row["lost_work"]["points"] == 12 for row in report["levels"])
+    assert code == {"HELD": 0, "BROKEN": 1, "UNKNOWN": 3}[report["verdict"]]
+    main(["sweep", small, "--points", "12", "--level", "all"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["rollout", "sibling", "turn"] and "tokens lost" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--levels", "turn,fine"], "fine"),
+        (["--levels", "turn", "--level", "turn"], "both given"),
+        (["--levels", "all", "--out", "folder"], "--out holds one sweep"),
+        (["--level", "all", "--junit", "file.xml"], "--junit holds one sweep"),
+    ],
+)
+def test_levels_that_cannot_be_compared_are_refused(
+    small: str, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", small, *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_saved_sweep_says_what_each_judged_point_lost(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["sweep", small, "--points", "15", "--out", str(tmp_path / "out"), "--json"])
+    report = object_of(capsys)
+    lines = (tmp_path / "out" / "seed-0" / "lost_work.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert len(rows) == 15 and all(len(row["address"]) == 4 for row in rows)
+    assert max(row["tokens"] for row in rows) == report["lost_work"]["tokens"]["max"]
+    assert "lost work a crash" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_saved_run_has_the_figures_of_the_live_one(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "out")
+    main(["run", small, "--crash", "controller-GroupsClaimed-1-none", "--out", folder, "--json"])
+    live = object_of(capsys)["figures"]
+    main(["judge", folder, "--json"])
+    assert object_of(capsys)["figures"] == live
+    assert [life["life"] for life in live["lives"]] == [1, 2] and live["lost_work"][0]["done"]["tokens"] > 0
+    main(["judge", folder])
+    text = capsys.readouterr().out
+    assert "figures of life 2" in text and "the crash of life 1 cost" in text

@@ -8,6 +8,7 @@ import pytest
 from toy import toy_world
 
 from protocol.errors import Lost
+from protocol.history import ExclusiveEntered, MutationEntered, MutationWaits
 from protocol.readers_writer import ReadersWriter
 
 Log = list[str]
@@ -81,6 +82,32 @@ def test_a_checkpoint_waits_for_the_mutations_inside_and_those_that_come_later_w
         "+mutation late",
         "-mutation late 2",
     ]
+
+
+def test_whoever_is_kept_out_says_when_its_wait_began_and_how_long_it_took() -> None:
+    async def main(rt: Any) -> None:
+        lock = ReadersWriter(rt, "data-plane")
+        await rt.all_of(
+            await start(
+                rt,
+                ("early", mutate(rt, lock, 1.0)),
+                ("save", check_point(rt, lock, 1.0)),
+                ("late", mutate(rt, lock, 0.1)),
+                ("next save", check_point(rt, lock, 0.1)),
+            )
+        )
+
+    world = toy_world(controller=main)
+    assert world.live().outcome == "ended"
+    world.bury()
+    waits = [(round(record.time, 3), record.task) for record in world.history if isinstance(record.event, MutationWaits)]
+    entered = {
+        record.task: round(record.event.waited_s, 3)
+        for record in world.history
+        if isinstance(record.event, (MutationEntered, ExclusiveEntered))
+    }
+    assert waits[0] == (0.2, "late") and {task for _, task in waits} == {"late"}
+    assert entered["early"] == 0.0 and entered["save"] == 0.9 and entered["late"] >= 1.8 and entered["next save"] >= 1.7
 
 
 def test_a_stream_of_mutations_does_not_starve_a_checkpoint() -> None:

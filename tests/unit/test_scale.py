@@ -29,6 +29,7 @@ from protocol.controller.train_pump import TrainPump
 from protocol.data_plane.replay import Slot, manifest_digest, sidecar, slot_of
 from protocol.history import (
     CutTaken,
+    Event,
     GroupsClaimed,
     Record,
     Restored,
@@ -290,10 +291,14 @@ def test_the_counter_sees_a_walk_over_all_groups() -> None:
 class CountingRuntime:
     def __init__(self) -> None:
         self.yields = 0
+        self.events: list[Event] = []
 
     async def sleep(self, seconds: float) -> None:
         assert seconds == 0
         self.yields += 1
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
 
 
 def walk(count: int, siblings: int) -> tuple[list[int], Slices, int]:

@@ -22,6 +22,8 @@ from protocol.history import (
     MutationEntered,
     MutationLeft,
     OptimizerApplied,
+    RunFailed,
+    SnapshotBroke,
     SnapshotDropped,
     SnapshotPublished,
     SnapshotSkipped,
@@ -94,6 +96,16 @@ def test_a_published_cut_outside_an_exclusive_section_breaks_I18():
     found = judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(WAITED, ENTERED, LEFT, cut(), PUBLISHED))
     assert "was not held exclusively" in found[0].found
     assert judge(MutationsNeverOverlapAnExclusiveSection, *by_controller(WAITED, ENTERED, cut(), LEFT, PUBLISHED)) == []
+
+
+def test_a_checkpoint_that_is_over_and_left_a_side_closed_breaks_I18():
+    broke, kind = SnapshotBroke(1, "unavailable", "Lost", "no answer", 1), MutationsNeverOverlapAnExclusiveSection
+    asked, entered, left = ExclusiveWaited("dispatch"), ExclusiveEntered("dispatch"), ExclusiveLeft("dispatch")
+    assert judge(kind, *by_controller(asked, entered, left, broke, asked, left, broke)) == []
+    for steps in ((asked, entered, broke), (asked, broke), (asked, RunFailed("Lost", "infra", ""))):
+        (violation,) = judge(kind, *by_controller(*steps))
+        assert violation.found.endswith("and dispatch is still closed for a checkpoint that is over")
+    assert judge(kind, ("controller", asked), ("another", broke)) == []
 
 
 def test_a_dispatch_that_slips_past_the_closed_gate_breaks_I18():

@@ -23,6 +23,8 @@ from protocol.history import (
     EpisodeExported,
     EpisodeInstalled,
     EpisodeRefused,
+    ExclusiveEntered,
+    ExclusiveLeft,
     GymPhaseStarted,
     KeySet,
     ManifestBuilt,
@@ -31,6 +33,7 @@ from protocol.history import (
     Restored,
     RetireQueued,
     ScopeBuilt,
+    SnapshotBroke,
     SnapshotPublished,
     SnapshotStarted,
     key_set,
@@ -98,17 +101,40 @@ def test_a_finding_about_a_cut_that_is_never_published_is_no_violation():
 
 def test_an_episode_saved_and_restarting_breaks_I27():
     steps = [*sent(A), *scope(A), *exported(A), cannot_save(A), built((A,)), PUBLISHED]
-    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: an export and a restart."]
+    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: a session of agent and a restart."]
 
 
 def test_a_reply_of_an_exported_episode_breaks_I27():
     steps = [*sent(A), *scope(A), *exported(A), ("gym-0", ReplySent(A)), built((A,)), PUBLISHED]
-    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: an export and a reply on the wire."]
+    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: a session of agent and a reply on the wire."]
 
 
 def test_a_session_beside_an_environment_export_is_no_second_owner():
     steps = [*sent(A), *scope(A), *exported(A), *exported(A, kind="environment"), built((A,)), PUBLISHED]
     assert judged(OneOwner, *steps) == []
+
+
+def by(participant, key, kind):
+    return ("gym-0", EpisodeExported(key, participant, kind, 1))
+
+
+def test_an_agents_own_run_owns_its_episode_and_a_commit_that_is_repeated_makes_no_second_owner():
+    own = by("agent", A, "run-id")
+    assert judged(OneOwner, *sent(A), *scope(A), own, own, built((A,)), PUBLISHED) == []
+
+
+def test_two_exporters_of_one_episode_break_I27():
+    def owners(*written):
+        return judged(OneOwner, *sent(A), *scope(A), *written, built((A,)), PUBLISHED)
+
+    twice = by("environment-1", A, "environment"), by("environment-2", A, "environment")
+    assert owners(*twice) == [f"{A} has 2 owners: an export of environment-1 and an export of environment-2."]
+    twice = by("agent-1", A, "session"), by("agent-2", A, "session")
+    assert owners(*twice) == [f"{A} has 2 owners: a session of agent-1 and a session of agent-2."]
+    twice = by("agent-1", A, "session"), by("agent-2", A, "run-id")
+    assert owners(*twice) == [f"{A} has 2 owners: a session of agent-1 and agent-2's own run."]
+    twice = by("environment", A, "environment"), by("agent", A, "run-id")
+    assert owners(*twice) == [f"{A} has 2 owners: an export of environment and agent's own run."]
 
 
 def test_a_refusal_on_the_wire_is_an_owner():
@@ -138,6 +164,30 @@ def test_a_drain_that_waits_for_a_restart_breaks_I28_though_nothing_is_published
     assert judged(RestartsAreNotSaved, *steps, DrainEnded("1.1", 0, 0)) == []
     found = judged(RestartsAreNotSaved, *steps, DrainEnded("1.1", 1, 1))
     assert found == ["The drain waited for 1 episodes; 0 were neither saved nor restarting."]
+
+
+def test_a_drain_that_waits_for_other_episodes_than_those_on_the_wire_breaks_I27():
+    steps = [*sent(A, B), *scope(A, B), *exported(A)]
+    assert judged(OneOwner, *steps, sealed(B), DrainEnded("1.1", 1, 0)) == []
+    assert judged(OneOwner, *steps, DrainEnded("1.1", 0, 0)) == [
+        "The drain waited for 0 episodes; 1 have no other owner.",
+        f"The drain ended with 0 episodes left; {B} had not replied.",
+    ]
+    assert judged(OneOwner, *steps, sealed(B), DrainEnded("1.1", 2, 1)) == [
+        "The drain waited for 2 episodes; 1 have no other owner.",
+        "The drain gave up on 1 episodes; only 0 could still reply.",
+    ]
+
+
+def test_a_cut_refused_though_each_attempt_is_saved_or_restarts_breaks_I26():
+    cut = [ExclusiveEntered("data-plane"), ExclusiveLeft("data-plane")]
+    refused = SnapshotBroke(1, "broken", "OwnershipError", "1 attempt", 1)
+    whole = [*sent(A, B), *scope(A, B), *exported(A), cannot_save(B), *cut]
+    assert judged(ManifestIsTheUnfinished, *whole, refused) == [
+        "A cut was refused (1 attempt); each of its 2 unsealed attempts is saved or restarts."
+    ]
+    assert judged(ManifestIsTheUnfinished, *sent(A, B), *scope(A, B), *exported(A), *cut, refused) == []
+    assert judged(ManifestIsTheUnfinished, *whole, SnapshotBroke(1, "infra", "Lost", "no answer", 1)) == []
 
 
 def test_a_restart_missing_from_the_manifest_breaks_I28():
@@ -285,7 +335,6 @@ def test_a_drain_that_gives_up_on_an_episode_that_is_in_gym_breaks_I27():
         f"{A} has no owner: the drain waited for it while it was in gym-0."
     ]
     assert judged(OneOwner, *sent(A), inside, ("gym-0", EpisodeEnded(A, "replied")), *scope(A), gave_up) == []
-    assert judged(OneOwner, *sent(A), inside, *scope(A), *exported(A), gave_up) == []
     assert judged(OneOwner, *sent(A), inside, ("gym-0", ProcessStarted()), *scope(A), gave_up) == []
     assert judged(OneOwner, *sent(A), *scope(A), gave_up) == []
 

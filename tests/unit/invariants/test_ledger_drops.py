@@ -13,16 +13,19 @@ from protocol.history import (
     ControlIssued,
     EpisodeInstalled,
     ExclusiveEntered,
+    ExclusiveLeft,
     FailureArrived,
     ForgetIssued,
     GroupDropped,
     MarkForgotten,
     MutationLeft,
     RefusalArrived,
+    Restored,
     RetireAccepted,
     RetireMarked,
     RetireQueued,
     RowsSubmitted,
+    key_set,
 )
 
 G = "e0p0i1"
@@ -76,6 +79,16 @@ def test_gym_parks_only_after_the_retire_was_accepted():
 
 def test_a_drop_recorded_after_the_gate_closed_waits_for_the_next_checkpoint():
     assert judged(DroppedIsRetired, SENT, CLOSED, DROPPED[0], QUEUED, LEFT, PREPARE) == []
+
+
+def test_a_retire_is_asked_while_dispatch_is_closed():
+    none = key_set(())
+    restored = Restored("", 0, 0, 0, 0, 0, -1, 0, 0, 0, none, none, none, none, "")
+    retire = ControlIssued("retire", "gym-0", "", 1.0, 0.1)
+    assert judged(DroppedIsRetired, retire, restored, CLOSED, retire) == []  # a failed restore is undone before anything runs
+    asked = "gym-0 was asked to retire while rows could be dispatched."
+    assert judged(DroppedIsRetired, restored, retire, CLOSED) == [asked]
+    assert judged(DroppedIsRetired, restored, CLOSED, ExclusiveLeft("dispatch"), retire) == [asked]
 
 
 def test_an_accepted_retire_that_left_no_mark_breaks_I7():

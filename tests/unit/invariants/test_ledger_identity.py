@@ -19,6 +19,7 @@ from protocol.history import (
     FinalizeDone,
     ProcessStarted,
     RestoreChosen,
+    StreamEnded,
 )
 
 G = "e0p0i1"
@@ -87,6 +88,14 @@ def test_a_late_completion_of_a_replaced_attempt_breaks_I2_whatever_the_event_sa
 
 def test_a_seal_without_a_completion_breaks_I2():
     assert judged(SealIsCurrent, *sent(A), sealed(A)) == [f"{A} was sealed but no completion of it had arrived."]
+
+
+def test_a_completion_that_counts_as_lost_breaks_I2():
+    came = [*sent(A), CompletionArrived(A)]
+    lost = AttemptAbandoned(S0, A, "lost-row")
+    assert judged(SealIsCurrent, *came, lost) == [f"{A} counts as lost; its completion had arrived while it was current."]
+    assert judged(SealIsCurrent, *sent(A), lost, CompletionArrived(A)) == []
+    assert judged(SealIsCurrent, *came, StreamEnded(G, "gym-0", "cancelled", 0), lost) == []  # before it could be sealed
 
 
 def test_a_seal_of_an_attempt_that_was_not_dispatched_breaks_I2():

@@ -9,6 +9,7 @@ from protocol.history import (
     AttemptAbandoned,
     AttemptSealed,
     ControlDone,
+    ControlIssued,
     ForgetAccepted,
     ForgetQueued,
     GymPhaseEnded,
@@ -25,6 +26,7 @@ CLEARED = [("gym-0", MarkForgotten(name, R)) for name in ("agent", "environment"
 RETIRED = [*MARKED, RetireAccepted(f"{R}-a0")]
 QUEUED = ForgetQueued(R, "retired")
 STARTED, CUT = GymPhaseStarted("1.2"), GymPhaseEnded("1.2", "cut", 0.1)
+PARKS = ControlIssued("prepare", "gym-0", "1.2", 1.0, 0.1)
 REFUSED = ControlDone("forget", "gym-0", "", "refused", "Refusal", "unavailable")
 
 
@@ -62,6 +64,21 @@ def test_a_refused_forget_must_stay_queued():
     found = judged(MarksAreForgotten, *RETIRED, QUEUED, STARTED, REFUSED, ForgetAccepted(R), CUT)
     counts = f"The forget of {R} counts as accepted; ('gym-0', 'agent') keeps its mark."
     assert found == [counts, f"gym-0: agent still holds a mark of {R}."]
+
+
+def asked(operation):
+    return ControlIssued(operation, "gym-0", "", 1.0, 0.1)
+
+
+def test_a_refused_forget_is_retired_and_asked_once_more():
+    refused = [*RETIRED, QUEUED, STARTED, asked("forget"), REFUSED]
+    assert judged(MarksAreForgotten, *refused, asked("retire"), asked("forget"), REFUSED, PARKS, CUT) == []
+    assert judged(MarksAreForgotten, *refused, GymPhaseEnded("1.2", "dropped", 0.1), STARTED, asked("forget")) == []
+    again = "gym-0 refused to forget and was asked again without another retire before it."
+    assert judged(MarksAreForgotten, *refused, asked("forget"), PARKS) == [again]
+    parked = "gym-0 refused to forget and was parked before it was asked once more."
+    assert judged(MarksAreForgotten, *refused, PARKS) == [parked]
+    assert judged(MarksAreForgotten, *refused, asked("retire"), PARKS) == [parked]
 
 
 def test_marks_go_with_their_process():

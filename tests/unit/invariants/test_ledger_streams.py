@@ -142,6 +142,22 @@ def test_a_re_send_that_outlives_its_stream_breaks_I37():
     assert found == [f"The stream of {A}, {B} ended while {AGAIN} still ran a row of it."]
 
 
+def test_a_stream_fails_with_its_re_send():
+    resent = [sent(A, B), REFUSED, sent(A, task=AGAIN), failed("data", task=AGAIN), ended("cancelled", task=AGAIN)]
+    assert judged(NoStreamOutlivesItsRollout, *resent, ended("cancelled", 1)) == []
+    assert judged(NoStreamOutlivesItsRollout, *resent, over(), ended("clean")) == [
+        f"stream ended clean though its re-send {AGAIN} had failed."
+    ]
+    later = ("controller", CompletionArrived(B), 1.0, "stream")
+    assert judged(NoStreamOutlivesItsRollout, *resent, later) == [f"stream took {B} after its re-send {AGAIN} had failed."]
+
+
+def test_a_row_lost_by_a_re_send_ends_no_stream():
+    resent = [sent(A, B), REFUSED, sent(A, task=AGAIN), failed("infra", task=AGAIN), ended("clean", task=AGAIN)]
+    later = ("controller", CompletionArrived(B), 1.0, "stream")
+    assert judged(NoStreamOutlivesItsRollout, *resent, later, ended("clean")) == []
+
+
 @pytest.mark.parametrize(
     ("steps", "what"),
     [

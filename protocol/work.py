@@ -1,0 +1,90 @@
+"""What a life generated, and how much of it a later life generates again: lost work, from two histories alone.
+
+Work has names that do not change from life to life, made of the prompt's ordinal and the generation index:
+
+    tokens     of one model call: (ordinal, generation, the call's id in its episode), a call that never ended included
+    turns      completed: (ordinal, generation, turn)
+    rollouts   begun from their task, which a continuation is not: (ordinal, generation)
+
+*Lost work* of a crash is what the life before it had done by then and the life after it does again. Each name counts once,
+however often a life did it: a call that was made twice before the crash (its row was lost) counts with the execution
+that had come furthest. Work that nobody does again (its rows were kept, or its prompt was dropped) is not lost work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from protocol.history import EpisodeAdmitted, Record, TokensGenerated, TurnCompleted
+
+Name = tuple[str, int, int, str | int]  # (what, ordinal, generation, call id | turn | 0)
+TOKENS, TURNS, ROLLOUTS = "tokens", "turns", "rollouts"
+WORKING = frozenset((EpisodeAdmitted, TokensGenerated, TurnCompleted))
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Amounts of work: generated tokens, completed turns, begun rollouts."""
+
+    tokens: int = 0
+    turns: int = 0
+    rollouts: int = 0
+
+
+class Piece(NamedTuple):
+    """``amount`` more of the work ``name``, done at the record with this sequence number."""
+
+    at: int
+    name: Name
+    amount: int
+
+
+class WorkLog:
+    """The work of one life, piece by piece in the order it was done."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.pieces: list[Piece] = []
+        self._most: dict[Name, int] = {}  # how far each piece of work has come in any of its executions
+        episodes: dict[str, tuple[int, int]] = {}
+        for record in records:
+            event = record.event
+            if type(event) not in WORKING:  # most are not, and this is asked of every record of every restored run
+                continue
+            if isinstance(event, TokensGenerated):
+                key, _, call = event.call.rpartition("/")
+                if key in episodes:
+                    self._did(record.sequence, (TOKENS, *episodes[key], call), event.count)
+            elif isinstance(event, TurnCompleted):
+                if event.key in episodes:
+                    self._did(record.sequence, (TURNS, *episodes[event.key], event.turn), 1)
+            elif isinstance(event, EpisodeAdmitted):
+                who = episodes[event.key] = (event.ordinal, event.generation)
+                if not event.continued:
+                    self._did(record.sequence, (ROLLOUTS, *who, 0), 1)
+
+    def _did(self, sequence: int, name: Name, amount: int) -> None:
+        before = self._most.get(name, 0)
+        if amount > before:
+            self._most[name] = amount
+            self.pieces.append(Piece(sequence, name, amount - before))
+
+    def repeated_by(self, later: WorkLog) -> list[Piece]:
+        """The part of this life's work that ``later`` does again."""
+        return [piece for piece in self.pieces if piece.name in later._most]
+
+    def total(self) -> Work:
+        return total(self.pieces)
+
+
+def total(pieces: Iterable[Piece]) -> Work:
+    sums = {TOKENS: 0, TURNS: 0, ROLLOUTS: 0}
+    for piece in pieces:
+        sums[piece.name[0]] += piece.amount
+    return Work(**sums)
+
+
+def lost_work(before: Iterable[Record], after: Iterable[Record]) -> Work:
+    """What a crash at the end of ``before`` lost, if the next life's history is ``after``."""
+    return total(WorkLog(before).repeated_by(WorkLog(after)))
