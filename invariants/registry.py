@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from invariants.configuration.refused_at_set_up import RefusedAtSetUp
+from invariants.configuration.schemas_are_exact import SchemasAreExact
 from invariants.durability.canonical_rows_are_the_sidecars import CanonicalRowsAreTheSidecars
 from invariants.durability.cursor_and_reservations_share_a_prefix import CursorAndReservationsShareAPrefix
 from invariants.durability.every_anchor_gets_its_snapshot import EveryAnchorGetsItsSnapshot
@@ -56,6 +57,7 @@ from invariants.ledger.trained_is_what_was_generated import TrainedIsWhatWasGene
 from invariants.ledger.training import TrainsAsTheReference
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
+from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
@@ -79,6 +81,7 @@ JUDGES: tuple[type[Judge], ...] = (
     CursorAndReservationsShareAPrefix,  # I16
     NoCutInsideAnOptimizerCommit,  # I17
     MutationsNeverOverlapAnExclusiveSection,  # I18
+    LocksAreTakenInOrder,  # I19
     EveryChangeMovesTheMutationVersion,  # I20
     PayloadIsDurableBeforeItsName,  # I21
     TheNewestValidStateIsRestored,  # I22
@@ -105,6 +108,7 @@ JUDGES: tuple[type[Judge], ...] = (
     TrainedIsWhatWasGenerated,  # I43
     NoStagedRowIsLeftBehind,  # I49
     RefusedAtSetUp,  # I59
+    SchemasAreExact,  # I60
     TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
     ControlCallsAreThisRuns,  # I64

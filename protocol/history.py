@@ -360,7 +360,7 @@ class RolloutTimedOut(Event, frozen=True):
     held_s: float
 
 
-# --- barrier and gate (controller) ---------------------------------------------------------------------------------------
+# --- checkpoint lock, gate and barrier (controller) ------------------------------------------------------------------------
 
 
 class MutationWaits(Event, frozen=True):
@@ -387,6 +387,12 @@ class MutationLeft(Event, frozen=True):
     failed: bool
 
 
+class ExclusiveQueued(Event, frozen=True):
+    """A checkpoint finds another one active or waiting, and begins to wait for its turn to ask."""
+
+    barrier: str
+
+
 class ExclusiveWaited(Event, frozen=True):
     """A checkpoint asks for the exclusive side (new mutations wait from here on)."""
 
@@ -404,6 +410,26 @@ class ExclusiveLeft(Event, frozen=True):
     """Also after a cancelled wait: the flag is clear."""
 
     barrier: str
+
+
+class LockWaits(Event, frozen=True):
+    """A task finds a lock held and begins to wait for it. ``lock``: checkpoint."""
+
+    lock: str
+
+
+class LockHeld(Event, frozen=True):
+    lock: str
+
+
+class LockReleased(Event, frozen=True):
+    lock: str
+
+
+class WaitGivenUp(Event, frozen=True):
+    """A task that waited for ``lock`` (checkpoint | dispatch | data-plane) was cancelled: it waits no more, and has nothing."""
+
+    lock: str
 
 
 # --- finalization and training (controller, finalizers, trainer) -------------------------------------------------------------
@@ -834,7 +860,7 @@ class EpisodeAdmitted(Event, frozen=True):
 
 
 class EpisodeRefused(Event, frozen=True):
-    """``reason``: checkpoint_parked | stale-attempt | unknown-continuation."""
+    """``reason``: checkpoint_parked | stale-attempt | unknown-continuation | failed-cohort."""
 
     key: str
     reason: str
@@ -843,6 +869,40 @@ class EpisodeRefused(Event, frozen=True):
 class EpisodeParked(Event, frozen=True):
     key: str
     turn: int
+
+
+class SiblingHeld(Event, frozen=True):
+    """A finished sibling waits at the verifier of its cohort, at its last boundary."""
+
+    key: str
+    group_attempt: int
+
+
+class CohortJudged(Event, frozen=True):
+    """``rewarded`` were rewarded together, each relative to all ``members`` (keys by generation). ``expected``: generations
+    that had not sealed when this cohort was sent."""
+
+    group: str
+    group_attempt: int
+    members: tuple[str, ...]
+    rewarded: tuple[str, ...]
+    expected: tuple[int, ...]
+
+
+class CohortFailed(Event, frozen=True):
+    """Everyone who waits in it fails, and every later row of this group attempt."""
+
+    group: str
+    group_attempt: int
+    why: str
+
+
+class ChildEnded(Event, frozen=True):
+    """An agent's own /run has finished one child episode of ``key`` and is at ``following`` ('': that was the last)."""
+
+    key: str
+    child: str
+    following: str
 
 
 class TurnCompleted(Event, frozen=True):

@@ -55,13 +55,18 @@ class Row(Message, frozen=True):
 
 
 class RunRows(Message, frozen=True):
-    """Stream: RowCompleted | RowRefused | RowFailed for each row, in any order, then END."""
+    """Stream: RowCompleted | RowRefused | RowFailed for each row, in any order, then END.
+
+    ``expected``: generations of the group that have not sealed, so that a verifier of cohorts knows whom to wait for:
+    one that has sealed will never come again. Empty: not said, then it is the rows of this request.
+    """
 
     group: str
     ordinal: int
     group_attempt: int
     task: PromptTask
     rows: tuple[Row, ...]
+    expected: tuple[int, ...] = ()
 
 
 class Coordinate(Message, frozen=True):
@@ -157,7 +162,7 @@ class Commit(Control, frozen=True):
 
 
 class SavedEpisode(Message, frozen=True):
-    """``participant`` exported it; ``kind``: environment | session | run-id."""
+    """``participant`` exported it; ``kind``: environment | session | run-id (then ``run_episode_ids`` names it too)."""
 
     key: str
     participant: str
@@ -166,7 +171,8 @@ class SavedEpisode(Message, frozen=True):
 
 
 class Committed(Message, frozen=True):
-    """``participants`` that committed; ``on_wire``: keys whose reply left before the commit."""
+    """``participants`` that committed; ``run_episode_ids``: keys that an agent's own /run drives; ``on_wire``: keys whose
+    reply left before the commit."""
 
     participants: tuple[str, ...]
     episodes: tuple[SavedEpisode, ...]
@@ -191,15 +197,21 @@ class Restore(Control, frozen=True):
 
 
 class Retire(Control, frozen=True):
-    """End or forbid these capture keys; refused once a checkpoint is open. Reply: None."""
+    """End or forbid these capture keys; refused once a checkpoint is open. Reply: None.
+
+    ``number`` counts the retires and forgets of one run: one that is overtaken by a later one is refused, so that a
+    delayed or doubled retire leaves no mark behind its forget. 0: not said.
+    """
 
     keys: tuple[str, ...]
+    number: int = 0
 
 
 class Forget(Control, frozen=True):
-    """Clear the marks of these rollout ids. Reply: None."""
+    """Clear the marks of these rollout ids. Reply: None. ``number`` as in ``Retire``."""
 
     rollouts: tuple[str, ...]
+    number: int = 0
 
 
 # --- to a generation worker ----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,29 +22,64 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The participants that an environment needs, and which of them hold what of an episode.
+
+    ``keeps``: each of them holds one part of every episode's state, under its own name. Who owns an episode at a commit
+    follows from it: an environment server that keeps a part exports the episode; an agent that does drives it by its
+    own /run; resources hold tool state, and the agent's session is the owner. ``verifier``: the participant that holds
+    finished siblings and rewards them together ('': each is rewarded alone).
+    """
+
+    participants: tuple[str, ...]
+    keeps: tuple[str, ...] = ()
+    verifier: str = ""
+
+
+State = dict[str, Any]  # participant -> its part of one episode's state, plain JSON data
+
+
 class Environment(Protocol):
-    """What an episode is about, inside a Gym process. ``state`` is plain JSON data (dict, list, str, int, float, bool)."""
+    """What an episode is about, inside a Gym process. ``state`` has one part for each of ``layout.keeps``."""
 
-    def prompt_tokens(self, task: PromptTask) -> tuple[int, ...]: ...
+    @property
+    def layout(self) -> Layout: ...
 
-    def seed(self, task: PromptTask, ordinal: int) -> dict[str, Any]:
-        """A fresh tool state of one episode."""
+    def prompt_tokens(self, task: PromptTask, ordinal: int) -> tuple[int, ...]:
+        """The same for all siblings."""
         ...
 
-    def decide(self, task: PromptTask, ordinal: int, generation: int, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
-        """The tool call that the model's tokens stand for; None ends the episode."""
+    def seed(self, task: PromptTask, ordinal: int, generation: int) -> State:
+        """The fresh state of one episode."""
         ...
 
-    async def run_tool(self, state: dict[str, Any], call: ToolCall, key: str) -> tuple[int, ...]:
+    def decide(self, task: PromptTask, state: State, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
+        """The tool call or the move that the model's tokens stand for; None ends the episode. Changes nothing."""
+        ...
+
+    async def run_tool(self, state: State, call: ToolCall, key: str) -> tuple[int, ...]:
         """Run it: changes ``state`` in place, at once, after its latency; returns the reply's tokens (at least 1)."""
         ...
 
-    def reward(self, task: PromptTask, state: dict[str, Any]) -> float:
-        """In [0, 1], from the final state alone: a lost or doubled effect shows."""
+    def over(self, state: State) -> bool:
+        """Whether the state allows no further turn."""
         ...
 
-    def can_be_saved(self, ordinal: int, generation: int, turn: int) -> bool:
-        """False: while this turn's tool runs the episode holds something that no commit can write."""
+    def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
+        """In [0, 1], from the final state and the tokens of the last model call: a lost or doubled effect shows."""
+        ...
+
+    def submission(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> int:
+        """What a finished sibling hands to the verifier, instead of ``reward``."""
+        ...
+
+    def rank(self, ordinal: int, group_attempt: int, submissions: Mapping[int, int]) -> dict[int, float]:
+        """Rewards in [0, 1] by generation, each relative to the others. Raises Refusal: the verifier failed."""
+        ...
+
+    def cannot_save(self, ordinal: int, generation: int, turn: int) -> tuple[str, ...]:
+        """Participants that hold, while this turn's tool runs, something that no commit can write."""
         ...
 
 

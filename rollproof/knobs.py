@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from scenarios.model import Scenario
+from sim.environments import layout_of
+from sim.environments.profile import EnvironmentProfile
 from sim.fake_data_plane import DataPlaneProfile
 from sim.fake_engine import EngineProfile
-from sim.fake_gym import WorkplaceProfile
 from sim.fake_trainer import TrainerProfile
-from sim.world import PARTICIPANTS
 
-FLAT = (EngineProfile, WorkplaceProfile)  # their knobs lie in [profile] itself
+FLAT = (EngineProfile, EnvironmentProfile)  # their knobs lie in [profile] itself
 
 
 def knob_faults(scenario: Scenario) -> list[str]:
@@ -26,10 +26,11 @@ def knob_faults(scenario: Scenario) -> list[str]:
     wrong = _wrong(scenario.profile, {**kinds, "trainer": TrainerProfile, "data_plane": DataPlaneProfile}, "profile")
     if not wrong:
         wrong += _crossed(scenario.profile)
+    participants = layout_of(scenario.environment).participants
     for fault in scenario.faults:
         name = fault.arguments.get("drop_participant")
-        if name is not None and name not in PARTICIPANTS:
-            wrong.append(f"config.drop_participant is {name!r}: a Gym instance has {', '.join(PARTICIPANTS)}")
+        if name is not None and name not in participants:
+            wrong.append(f"config.drop_participant is {name!r}: a Gym instance has {', '.join(participants)}")
     return wrong
 
 

@@ -23,7 +23,7 @@ from protocol.judging import Contract
 from protocol.messages import PromptTask
 from scenarios.faults import Fault, fault_from, faults_of, nearest
 from scenarios.model import (
-    BUILTIN_WORKPLACE,
+    ENVIRONMENTS,
     LATER_CONTRACT,
     LATER_LEVELS,
     LOAD_KEYS,
@@ -138,6 +138,11 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
             for index, name in enumerate(table.contract.may_end)
             if name not in ERRORS
         ]
+        if table.load.environment not in ENVIRONMENTS:
+            name = table.load.environment
+            wrong.append(
+                f"load.environment is {name!r}: it must be one of {', '.join(ENVIRONMENTS)}{nearest(name, ENVIRONMENTS)}"
+            )
         if table.expect.verdict != "HELD":
             wrong.append(f"expect.verdict {table.expect.verdict!r} comes with a later step of this project: leave it out")
     if wrong:
@@ -145,7 +150,7 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
     assert table is not None  # else something was wrong
     if faults is not None:
         entries += _faults_file(faults, job)
-    rows, data_name = _tasks(table.load.tasks, path, tasks)
+    rows, data_name = _tasks(table.load.tasks or f"builtin:{table.load.environment}", path, tasks)
     if not tables:
         without_effect = config.check(job, (task.name for task in rows))
         if without_effect:
@@ -158,10 +163,12 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
         tables=tables,
         tasks=rows,
         data_name=data_name,
+        environment=table.load.environment,
         faults=entries,
         contract=Contract(
             may_drop=table.contract.may_drop,
             may_end=tuple(table.contract.may_end),
+            may_stall=table.contract.may_stall,
             fixed_order=table.contract.fixed_order,
             refused=tuple(table.contract.refused),
         ),
@@ -271,6 +278,6 @@ def _faults_file(path: str, job: Job) -> tuple[Fault, ...]:
 def _tasks(named: str, scenario_file: Path, option: str | None) -> tuple[tuple[PromptTask, ...], str]:
     if option is not None:
         return load_tasks(option)
-    if named == BUILTIN_WORKPLACE or named.startswith("builtin:"):
+    if named.startswith("builtin:"):
         return load_tasks(named)
     return load_tasks(str(scenario_file.parent / named))

@@ -21,7 +21,10 @@ from protocol.messages import PromptTask
 from scenarios.faults import Fault
 
 FORMAT = 1  # of a scenario file
-BUILTIN_WORKPLACE = "builtin:workplace"
+WORKPLACE = "workplace"
+# Kinds of episodes (PROTOCOL 5.4); each has a built-in data set of its name, and a fake in the simulated world.
+ENVIRONMENTS = (WORKPLACE, "blackjack", "prompt-injection", "proof", "clevr", "cohort")
+RELATIVE = ("cohort",)  # whose siblings are rewarded against each other
 LOAD_MAX = 200_000  # rollouts of a step: the supported size
 PROCESSES_MAX = 1_000  # of one kind: more would not start in a lifetime
 LATER_LEVELS = ("prefix",)
@@ -58,7 +61,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     job: Job = Job()
     tables: dict[str, Any] = msgspec.field(default_factory=dict)
     tasks: tuple[PromptTask, ...] = ()
-    data_name: str = BUILTIN_WORKPLACE
+    data_name: str = f"builtin:{WORKPLACE}"
+    environment: str = WORKPLACE
     faults: tuple[Fault, ...] = ()
     contract: Contract = Contract()
     expect: Expect = Expect()
@@ -68,7 +72,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def terms(self) -> Terms:
         """The scenario as judges see it."""
-        return Terms(scenario=self.name, job=self.job, data_length=len(self.tasks), contract=self.contract)
+        return Terms(
+            scenario=self.name,
+            job=self.job,
+            data_length=len(self.tasks),
+            contract=self.contract,
+            relative_rewards=self.environment in RELATIVE,
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -90,7 +100,8 @@ class Load(Table):
     siblings: int | None = Field(default=None, ge=1, le=LOAD_MAX)
     gym_instances: int | None = Field(default=None, ge=1, le=PROCESSES_MAX)
     workers: int | None = Field(default=None, ge=1, le=PROCESSES_MAX)
-    tasks: str = BUILTIN_WORKPLACE
+    environment: str = WORKPLACE
+    tasks: str | None = None  # None: the environment's built-in ones
 
 
 LOAD_KEYS = {
@@ -117,6 +128,7 @@ class FaultEntry(Table):
 class ContractTable(Table):
     may_drop: bool = False
     may_end: list[str] = []
+    may_stall: bool = False
     fixed_order: bool = False
     refused: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Prompt tasks: eight authored ones of the Workplace Assistant's shape, and the reader of NeMo Gym task rows.
+"""Prompt tasks: the built-in sets, and the reader of NeMo Gym task rows.
 
 A row of a tasks file is one JSON object: ``responses_create_params.input`` (messages with ``role`` and ``content``)
 is the prompt, ``responses_create_params.tools[].name`` what may be called, ``ground_truth[]`` (``name``,
@@ -14,22 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol.messages import PromptTask, ToolCall
-from scenarios.model import BUILTIN_WORKPLACE, InputError
+from scenarios.builtin import BUILTIN
+from scenarios.model import InputError
 
-CALENDAR = ("calendar_search_events", "calendar_create_event", "calendar_update_event", "calendar_delete_event")
-EMAIL = ("email_search_emails", "email_send_email", "email_reply_email", "email_forward_email", "email_delete_email")
-PROJECTS = (
-    "project_management_search_tasks",
-    "project_management_create_task",
-    "project_management_update_task",
-    "project_management_delete_task",
-)
-CUSTOMERS = (
-    "customer_relationship_manager_search_customers",
-    "customer_relationship_manager_update_customer",
-    "customer_relationship_manager_add_customer",
-    "customer_relationship_manager_delete_customer",
-)
 JSON_WORDS: dict[type, str] = {
     list: "a list",
     dict: "an object",
@@ -38,108 +25,14 @@ JSON_WORDS: dict[type, str] = {
     float: "a number",
     bool: "true or false",
 }
-TODAY = "Today is Tuesday, 2026-03-10, 09:00. Meetings take place between 9:00 and 18:00."
-
-
-def _call(name: str, **arguments: str) -> ToolCall:
-    return ToolCall(name, json.dumps(arguments, sort_keys=True))
-
-
-def _task(index: int, kind: str, wish: str, tools: tuple[str, ...], *calls: ToolCall) -> PromptTask:
-    return PromptTask(f"workplace-{index}", kind, f"{TODAY}\n{wish}", tools, calls)
-
-
-WORKPLACE: tuple[PromptTask, ...] = (
-    _task(
-        0,
-        "calendar",
-        "Move my review with Ines from event 00000017 to 14:30 and tell her by mail.",
-        CALENDAR + EMAIL,
-        _call("calendar_update_event", event_id="00000017", field="event_start", new_value="2026-03-10 14:30:00"),
-        _call("email_send_email", recipient="ines@harbour.example", subject="Review", body="The review is at 14:30 today."),
-    ),
-    _task(
-        1,
-        "email",
-        "Answer mail 00000042 with 'Signed, thank you.' and then delete it.",
-        EMAIL,
-        _call("email_reply_email", email_id="00000042", body="Signed, thank you."),
-        _call("email_delete_email", email_id="00000042"),
-    ),
-    _task(
-        2,
-        "project_management",
-        "Task 00000108 is done. Open a follow-up 'Measure the new pump' for Tomas, due on Friday.",
-        PROJECTS,
-        _call("project_management_update_task", task_id="00000108", field="list_name", new_value="Completed"),
-        _call(
-            "project_management_create_task",
-            task_name="Measure the new pump",
-            assigned_to_email="tomas@harbour.example",
-            due_date="2026-03-13",
-        ),
-    ),
-    _task(
-        3,
-        "customer_relationship_manager",
-        "Ravi left. Give his customers 00000031, 00000077 and 00000090 to Mei.",
-        CUSTOMERS,
-        *(
-            _call(
-                "customer_relationship_manager_update_customer",
-                customer_id=customer,
-                field="assigned_to_email",
-                new_value="mei@harbour.example",
-            )
-            for customer in ("00000031", "00000077", "00000090")
-        ),
-    ),
-    _task(
-        4,
-        "calendar",
-        "Cancel event 00000023.",
-        CALENDAR,
-        _call("calendar_delete_event", event_id="00000023"),
-    ),
-    _task(
-        5,
-        "email",
-        "Forward mail 00000008 to Jonas, book half an hour with him at 11:00, and delete the mail.",
-        EMAIL + CALENDAR,
-        _call("email_forward_email", email_id="00000008", recipient="jonas@harbour.example"),
-        _call(
-            "calendar_create_event",
-            event_name="Talk with Jonas",
-            participant_email="jonas@harbour.example",
-            event_start="2026-03-10 11:00:00",
-            duration="30",
-        ),
-        _call("email_delete_email", email_id="00000008"),
-    ),
-    _task(
-        6,
-        "project_management",
-        "Delete task 00000055: it is a double of 00000054.",
-        PROJECTS,
-        _call("project_management_delete_task", task_id="00000055"),
-    ),
-    _task(
-        7,
-        "customer_relationship_manager",
-        "Customer 00000012 has signed: set the status to Won, and write 'Welcome aboard.' to anna@quay.example.",
-        CUSTOMERS + EMAIL,
-        _call("customer_relationship_manager_update_customer", customer_id="00000012", field="status", new_value="Won"),
-        _call("email_send_email", recipient="anna@quay.example", subject="Welcome", body="Welcome aboard."),
-    ),
-)
 
 
 def load_tasks(source: str) -> tuple[tuple[PromptTask, ...], str]:
-    """Tasks of ``builtin:workplace`` or of a JSON-lines file, and the name of the data set. Raises InputError."""
-    if source == BUILTIN_WORKPLACE:
-        return WORKPLACE, BUILTIN_WORKPLACE
+    """Tasks of a built-in set or of a JSON-lines file, and the name of the data set. Raises InputError."""
+    if source in BUILTIN:
+        return BUILTIN[source], source
     if source.startswith("builtin:"):
-        raise InputError(f"{source} is not a built-in data set: there is {BUILTIN_WORKPLACE}")
+        raise InputError(f"{source} is not a built-in data set: there is {', '.join(BUILTIN)}")
     path = Path(source)
     try:
         content = path.read_bytes()

@@ -31,9 +31,10 @@ PATIENCE_S = 1.0  # how long a message that is to be overtaken waits for the one
 class Endpoint:
     """What one process serves, and the requests that came before it did. ``down``: it died, and does not serve again yet."""
 
-    __slots__ = ("down", "handlers", "waiting")
+    __slots__ = ("down", "handlers", "started", "waiting")
 
     def __init__(self) -> None:
+        self.started = 0  # requests: each handler's task has a name of its own
         self.handlers: dict[type, Handler] | None = None
         self.waiting: list[Request] = []
         self.down = False
@@ -74,10 +75,13 @@ class Request:
 
     def start(self, handlers: Mapping[type, Handler]) -> None:
         network, kind = self.network, type(self.message)
+        endpoint = network.endpoint(self.peer)
+        endpoint.started += 1
         handler = handlers.get(kind)
         if network.faults.at_door and handler is not None:
             handler = network.faults.at_the_door(network, self, handler)
-        self.handler = Answering(network.kernel, self._answer(handler), f"{kind.__name__} from {self.caller}", self)
+        name = f"{kind.__name__} {endpoint.started} from {self.caller}"
+        self.handler = Answering(network.kernel, self._answer(handler), name, self)
 
     def break_off(self) -> None:
         """Whom it was for is dead: that is all the caller will hear."""
@@ -201,6 +205,14 @@ class Network:
         else:
             self.send(caller, peer, Request.arrive, request, None)
         return stream
+
+    def carries(self, request: Request) -> bool:
+        """Whether it, its answer or a broken connection's notice is on its way: for the drawing of who waits for whom."""
+        return any(
+            first is request or getattr(function, "__self__", None) is request.reply
+            for way in self._links.values()
+            for _, function, first, _ in way.link.line
+        )
 
     # --- what faults do to messages ------------------------------------------------------------------------------
 

@@ -30,13 +30,15 @@ from sim.kernel import Kernel
 from sim.network import Network
 from sim.processes import Processes
 from sim.runtime import SimRuntime
+from sim.tamper import tampered
 from sim.tasks import Task, Wait, Waiter
+from sim.waiting import draw
 
 JOB = "job"  # the process that starts lives and injects faults
 MAX_STEPS = 200_000
 MAX_TIME_S = 3_600.0
 HASH_EVERY = 4_096  # records kept for the hash when no history is kept
-PARTICIPANTS = ("environment", "policy-model", "agent", "resources")
+PARTICIPANTS = ("environment", "policy-model", "agent", "resources")  # of the workplace, the usual environment
 
 
 class ScenarioLike(Protocol):
@@ -54,6 +56,8 @@ class ScenarioLike(Protocol):
     def faults(self) -> Any: ...
     @property
     def profile(self) -> Any: ...
+    @property
+    def environment(self) -> str: ...
 
 
 class Recorder:
@@ -152,6 +156,10 @@ class World:
         self._started = False
         self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
         self.faults = FaultBoard(scenario.faults, life, self)
+        self.tampered = tampered(disk.surviving("all"), scenario.faults, life)
+        if self.tampered is not None:
+            self.disk = Disk.of(self.tampered.after, disk.scratch())
+            self.faults.restart.tampered = self.tampered.told
         self.triggers = self.faults.triggers
         self._stage()
 
@@ -244,9 +252,11 @@ class World:
         outcome = self.kernel.run(boundary, crash, max_steps, max_time)
         if outcome == "failed" and self.kernel.failure is not None:
             self.failure = self.kernel.failure[1]
-            return RunStatus(outcome, error=f"{type(self.failure).__name__}: {self.failure}")
-        waiting = self.kernel.waiting() if outcome in ("idle", "steps", "time") else ""
-        return RunStatus(outcome, waiting=waiting)
+            return RunStatus(outcome, error=f"{type(self.failure).__name__}: {self.failure}", at_s=self.now)
+        if outcome not in ("idle", "steps", "time"):
+            return RunStatus(outcome, at_s=self.now)
+        waits = draw(self.kernel)
+        return RunStatus(outcome, waiting=waits.text(), waits=waits, at_s=max_time if outcome == "time" else self.now)
 
     def live(
         self,
@@ -276,15 +286,15 @@ class World:
     def _factories(self) -> Mapping[str, Factory]:
         if self._processes is not None:
             return self._processes
+        from sim.environments import environment
         from sim.fake_data_plane import FakeDataPlane
         from sim.fake_engine import FakeEngine
-        from sim.fake_gym import FakeWorkplace
         from sim.fake_trainer import FakeTrainer
 
-        job, profile = self.scenario.job, self.scenario.profile
+        job, profile = self.faults.restart.job(self.scenario.job), self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
-            environment=lambda rt: FakeWorkplace(rt, profile),
+            environment=lambda rt: environment(self.scenario.environment, rt, profile),
             data_plane=lambda rt: FakeDataPlane(rt, profile, self.faults.rows),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=self._participants,
@@ -292,8 +302,9 @@ class World:
         return processes(self.scenario.tables or job, self.scenario.tasks, parts)
 
     def _participants(self, instance: str) -> tuple[str, ...]:
-        dropped = self.faults.dropped.get(instance, set())
-        return tuple(name for name in PARTICIPANTS if name not in dropped)
+        from sim.environments import layout_of
+
+        return self.faults.restart.participants(instance, layout_of(self.scenario.environment).participants)
 
     # --- history and faults --------------------------------------------------------------------------------------
 

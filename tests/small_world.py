@@ -26,6 +26,7 @@ class SmallScenario:
     tasks: Sequence[Any] = ()
     faults: Sequence[Any] = ()
     profile: Mapping[str, Any] = field(default_factory=dict)
+    environment: str = "workplace"
 
 
 @dataclass(frozen=True)

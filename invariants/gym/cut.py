@@ -38,7 +38,8 @@ from protocol.judging import Violation, held_until_published
 class CutWatch:
     """``candidates``: attempts of the ledger that may be in Gym (DISPATCHED unsealed, or a continuation that waits).
 
-    ``scope``: the candidates when the commit scope was built. ``exported``: key -> kinds written in this phase.
+    ``scope``: the candidates when the commit scope was built. ``exported``: key -> kinds written in this phase (a commit that
+    is repeated writes them again).
     ``restarts``: keys that Gym cannot save. ``replied``: keys whose finished row was sent; ``over``: keys that
     ended in Gym or were refused since their last dispatch. ``leaving``: queued for retire.
     """
@@ -52,6 +53,7 @@ class CutWatch:
         self.open = False  # a Gym phase runs
         self.scope: dict[str, None] = {}
         self.exported: dict[str, tuple[str, ...]] = {}
+        self.exporters: dict[str, tuple[tuple[str, str], ...]] = {}  # key -> (kind, participant), each once
         self.restarts: dict[str, None] = {}
         self.held: dict[int, list[Violation]] = {}
 
@@ -112,6 +114,7 @@ class CutWatch:
     def _phase(self, event: GymPhaseStarted) -> None:
         self.open = True
         self.scope, self.exported, self.restarts, self.left_in_phase = {}, {}, {}, {}
+        self.exporters = {}
 
     def _phase_ended(self, event: GymPhaseEnded) -> None:
         self.open = False
@@ -123,6 +126,8 @@ class CutWatch:
         if self.open:
             kinds = self.exported.get(event.key, ())
             self.exported[event.key] = (*kinds, event.kind) if event.kind not in kinds else kinds
+            exporter, known = (event.kind, event.participant), self.exporters.get(event.key, ())
+            self.exporters[event.key] = (*known, exporter) if exporter not in known else known
 
     def _cannot_save(self, event: EpisodeCannotSave) -> None:
         if self.open:

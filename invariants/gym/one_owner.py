@@ -110,10 +110,7 @@ class OneOwner(Judge):
         for key in watch.scope:
             if key not in watch.candidates:  # sealed or dropped since: not in the manifest, nobody's
                 continue
-            kinds = watch.exported.get(key, ())
-            owners = ["an export"] if "environment" in kinds or "session" in kinds else []
-            if "run-id" in kinds:
-                owners.append("an agent's own run")
+            owners = exporters(watch.exporters.get(key, ()))
             if key in watch.restarts:
                 owners.append("a restart")
             if key in watch.replied:
@@ -122,3 +119,15 @@ class OneOwner(Judge):
                 yield self.broken(f"{key} has {len(owners)} owners: {' and '.join(owners)}.", record)
             elif not owners and key not in watch.over:
                 yield self.broken(f"{key} has no owner.", record)
+
+
+def exporters(written: Iterable[tuple[str, str]]) -> list[str]:
+    """Who owns an episode by what was written of it: a session record beside an environment's export is no second owner."""
+    written = tuple(written)
+    environments = [participant for kind, participant in written if kind == "environment"]
+    sessions = [participant for kind, participant in written if kind == "session"]
+    runs = [participant for kind, participant in written if kind == "run-id"]
+    owners = [f"an export of {participant}" for participant in environments]
+    if not environments:
+        owners += [f"a session of {participant}" for participant in sessions]
+    return owners + [f"{participant}'s own run" for participant in runs]

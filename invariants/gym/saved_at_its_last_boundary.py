@@ -92,14 +92,21 @@ class SavedAtItsLastBoundary(Judge):
 
 
 def _records(durable: Durable, folder: str, participants: Iterable[str]) -> tuple[dict[str, int], dict[str, str]]:
-    """Turn of each episode's record, and digest of its tool state, from the participants' files."""
+    """Turn of each episode's session record, and digest of its state, from the participants' files.
+
+    A state is {participant: its part}; an agent whose own /run drives the episode writes its part beside its session.
+    """
     turns: dict[str, int] = {}
-    states: dict[str, str] = {}
+    states: dict[str, dict[str, Any]] = {}
     for participant in participants:
         content = durable.msgpack(f"{folder}/{participant}/episodes.msgpack")
         for key, record in (content if isinstance(content, dict) else {}).items():
-            if "calls" in record and "turn" in record:
+            parts = states.setdefault(key, {})
+            if "calls" in record:
                 turns[key] = record["turn"]
+                if record["own"] is not None:
+                    parts[participant] = record["own"]
             else:
-                states[key] = hashlib.blake2b(_encode(record), digest_size=16).hexdigest()
-    return turns, states
+                parts[participant] = record["state"]
+    digests = {key: hashlib.blake2b(_encode(parts), digest_size=16).hexdigest() for key, parts in states.items()}
+    return turns, digests

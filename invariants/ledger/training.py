@@ -8,6 +8,7 @@ from typing import Any
 from invariants.ledger.attempts import restore_point
 from protocol.history import (
     CallBegun,
+    CohortJudged,
     GroupDropped,
     OptimizerApplied,
     ProcessStarted,
@@ -19,7 +20,7 @@ from protocol.history import (
     WeightsLoaded,
     WeightsSynced,
 )
-from protocol.identity import TRAINER
+from protocol.identity import TRAINER, ordinal_of_group
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 Rows = dict[tuple[int, int], TrainedRow]  # (ordinal, generation) -> row
@@ -40,12 +41,13 @@ class TrainsAsTheReference(Judge):
 
     By right: prompts always; under in_order the prompts of each step and the skipped set (unless prompts may be
     dropped); a row's content, reward and admission where its weight-version spans and its tool replies are the
-    reference's; weights while every row up to them is. Under a fixed-order contract: everything.
+    reference's (a reward given relative to its siblings: where all of theirs are, and all were ranked together);
+    weights while every row up to them is. Under a fixed-order contract: everything.
     """
 
     invariant = "PARITY-1"
     needs = (OptimizerApplied, StepCommitted)
-    sees = (CallBegun, GroupDropped, ProcessStarted, PromptPassedOver, Restored, WeightsLoaded, WeightsSynced)
+    sees = (CallBegun, CohortJudged, GroupDropped, ProcessStarted, PromptPassedOver, Restored, WeightsLoaded, WeightsSynced)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -58,6 +60,7 @@ class TrainsAsTheReference(Judge):
         self.committed: dict[int, None] = {}
         self.trained: dict[tuple[int, int], int] = {}
         self.passed: dict[int, str] = {}
+        self.apart: dict[int, None] = {}  # prompts of which some siblings were ranked without the others
         self.ended = False
         self.version = 0  # of the trainer's weights
         self.synced = -1  # the last version that every worker carries, -1: none in this life
@@ -86,6 +89,9 @@ class TrainsAsTheReference(Judge):
                 return (
                     self.broken(f"The trainer loaded weights of step {event.step}; this life starts from {self.start}.", record),
                 )
+        elif type(event) is CohortJudged:
+            if len(event.members) != self.size:
+                self.apart[ordinal_of_group(event.group)] = None
         elif type(event) is PromptPassedOver or type(event) is GroupDropped:
             self.passed[event.ordinal] = event.why
         elif type(event) is ProcessStarted:
@@ -170,6 +176,7 @@ class TrainsAsTheReference(Judge):
             "loaded": self.loaded,
             "steps": steps,
             "passed": tuple(sorted(self.passed)),
+            "apart": tuple(sorted(self.apart)),
             "ended": self.ended,
         }
 
@@ -198,7 +205,7 @@ class TrainsAsTheReference(Judge):
                 if self.terms.contract.fixed_order:
                     found.append(f"step {step} started from weights {before}, the reference's from {theirs[step][0]}")
             self._compare_prompts(step, ours, base, found)
-            self._compare_rows(step, ours, base if self.in_order else everywhere, found)
+            self._compare_rows(step, ours, base if self.in_order else everywhere, reference["apart"], found)
             equal_so_far = (
                 equal_so_far and sorted(ours) == sorted(base) and all(substance(ours[at]) == substance(base[at]) for at in ours)
             )
@@ -216,8 +223,9 @@ class TrainsAsTheReference(Judge):
         if prompts != want:
             found.append(f"step {step} trained prompts {prompts}, the reference {want}")
 
-    def _compare_rows(self, step: int, ours: Rows, base: Rows, found: list[str]) -> None:
+    def _compare_rows(self, step: int, ours: Rows, base: Rows, apart: Iterable[int], found: list[str]) -> None:
         fixed = self.terms.contract.fixed_order
+        others = self._others(ours, base, apart) if self.terms.relative_rewards else {}
         for at, row in ours.items():
             other = base.get(at)
             if other is None:
@@ -228,10 +236,19 @@ class TrainsAsTheReference(Judge):
                 if substance(row) != substance(other):
                     found.append(f"row {at} of step {step} is not the reference's ({_difference(row, other)})")
             elif row.valid and other.valid and row.spans == other.spans and row.tools == other.tools:
-                if (row.content, row.reward) != (other.content, other.reward):
+                if row.content != other.content or (row.reward != other.reward and row.ordinal not in others):
                     found.append(
                         f"row {at} of step {step} has the reference's spans and tools, but not its {_difference(row, other)}"
                     )
+
+    def _others(self, ours: Rows, base: Rows, apart: Iterable[int]) -> dict[int, None]:
+        """Prompts whose siblings are not all the reference's, or were not all ranked together in both runs."""
+        changed = [
+            at[0]
+            for at, row in ours.items()
+            if at not in base or (row.content, row.tools, row.valid) != (base[at].content, base[at].tools, base[at].valid)
+        ]
+        return dict.fromkeys((*changed, *self.apart, *apart))
 
     def _compare_passed(self, reference: Any, found: list[str]) -> None:
         """The skipped set, up to the last prompt that both runs have trained."""

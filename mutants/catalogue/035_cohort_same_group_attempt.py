@@ -9,11 +9,8 @@ MUTANT = Mutant(
     fault="A cohort whose rows are all replaced keeps its group attempt.",
     edits=(
         Edit(
-            scope="protocol.controller.dispatch.GroupDispatch._replace_lost",
-            find="""
-if len(lost) == len(self.group.siblings):
-    ledger.raise_group_attempt(self.name)
-""",
+            scope="protocol.controller.dispatch.GroupDispatch.start_cohort_over",
+            find="self.run.ledger.raise_group_attempt(self.name)",
             put="",
         ),
     ),

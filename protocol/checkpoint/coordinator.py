@@ -6,7 +6,8 @@ Giving up is safe: the instance's lease reopens it. ``decide_cause`` is where a 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,6 +68,7 @@ class GymCoordinator:
         self.token = run.token
         self.instances = tuple(gym_name(index) for index in range(run.job.gym_instances))
         self.participants: dict[str, tuple[str, ...]] = {}
+        self.calls = 0  # retires and forgets so far
         self.parked: dict[str, str] = {}  # instances whose resume failed -> the checkpoint that closed them
 
     # --- one call, all calls
@@ -119,11 +121,11 @@ class GymCoordinator:
     async def _ask_all(self, messages: Mapping[str, Control]) -> list[Answer]:
         """All at once; every answer is awaited, in order of instance."""
         return await self._all(
-            {f"{type(message).__name__.lower()}-{name}": self._ask(name, message) for name, message in messages.items()}
+            {f"{type(message).__name__.lower()}-{name}": partial(self._ask, name, message) for name, message in messages.items()}
         )
 
-    async def _all(self, asking: Mapping[str, Coroutine[Any, Any, Answer]]) -> list[Answer]:
-        tasks = [self.rt.spawn(work, name) for name, work in asking.items()]
+    async def _all(self, asking: Mapping[str, Callable[[], Coroutine[Any, Any, Answer]]]) -> list[Answer]:
+        tasks = [self.rt.spawn(work(), name) for name, work in asking.items()]
         try:
             return await self.rt.all_of(tasks)
         finally:
@@ -141,7 +143,7 @@ class GymCoordinator:
         """Participants of every instance, within one ``gym_spinup_timeout_s`` for all of them and all tries. Raises what
         failed: a hung participant makes the start fail as UNAVAILABLE; OwnershipError if a name is there twice."""
         limit = self.rt.now() + self.job.rollout_recovery.gym_spinup_timeout_s
-        answers = await self._all({f"discover-{name}": self._discover_by(limit, name) for name in self.instances})
+        answers = await self._all({f"discover-{name}": partial(self._discover_by, limit, name) for name in self.instances})
         raise_first(answers)
         for answer in answers:
             topology: Topology = answer.reply
@@ -187,7 +189,15 @@ class GymCoordinator:
 
     async def _retire(self, keys: Mapping[str, tuple[str, ...]]) -> list[Answer]:
         timeout_s, grace_s = self._terms
-        return await self._ask_all({name: Retire("", timeout_s, grace_s, ones, token=self.token) for name, ones in keys.items()})
+        number = self._next_number()
+        return await self._ask_all(
+            {name: Retire("", timeout_s, grace_s, ones, number, token=self.token) for name, ones in keys.items()}
+        )
+
+    def _next_number(self) -> int:
+        """Counts retires and forgets, so that Gym can tell one that is late or doubled."""
+        self.calls += 1
+        return self.calls
 
     async def _forget(self, rollouts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         """Returns those that were refused, by instance."""
@@ -195,8 +205,9 @@ class GymCoordinator:
         for ones in rollouts.values():
             for rollout in ones:
                 self.rt.record(ForgetIssued(rollout=rollout))
+        number = self._next_number()
         answers = await self._ask_all(
-            {name: Forget("", timeout_s, grace_s, ones, token=self.token) for name, ones in rollouts.items()}
+            {name: Forget("", timeout_s, grace_s, ones, number, token=self.token) for name, ones in rollouts.items()}
         )
         for answer in answers:
             if answer.error is None:
@@ -317,6 +328,7 @@ class GymCoordinator:
                     timeout_s,
                     grace_s,
                     tuple(GymCheckpointEpisode.of(episode.key).next().capture_key for episode in state.episodes),
+                    self._next_number(),
                     token=self.token,
                 )
                 for name, state in manifest.instances.items()

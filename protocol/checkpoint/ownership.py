@@ -44,15 +44,17 @@ def decide_ownership(
     sessions: dict[str, tuple[str, tuple[str, ...]]] = {}
     wrong: list[str] = []
     for instance, reply in sorted(replies.items()):
+        runs: dict[str, tuple[str, tuple[str, ...]]] = {}
         for saved in reply.episodes:
-            owners = sessions if saved.kind == "session" else environment
+            owners = {"session": sessions, "run-id": runs}.get(saved.kind, environment)
             if saved.key in owners:
                 wrong.append(f"{saved.key} is exported by {owners[saved.key][0]} and by {instance}/{saved.participant}")
             owners[saved.key] = (instance, saved.staging_keys)
         for key in reply.run_episode_ids:
             if key in environment:
                 wrong.append(f"{key} is exported and driven by an agent's own run on {instance}")
-            environment[key] = (instance, ())
+            environment[key] = runs.pop(key, (instance, ()))
+        wrong += [f"{key} was saved by an agent's own run on {instance}, which does not list it" for key in runs]
     for key, (instance, _) in sessions.items():
         if key in environment and environment[key][0] != instance:
             wrong.append(f"{key} is held by a session on {instance} and exported by {environment[key][0]}")

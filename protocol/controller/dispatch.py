@@ -8,7 +8,7 @@ one group attempt together (PROTOCOL 1.8).
 from __future__ import annotations
 
 from protocol.controller.flow import Flow
-from protocol.controller.row_stream import RowStream
+from protocol.controller.row_stream import RowStream, unsealed
 from protocol.errors import Cause, ProtocolError
 from protocol.history import DeadlineSet, RolloutTimedOut
 from protocol.identity import gym_name
@@ -29,6 +29,11 @@ class RolloutTimeout(ProtocolError):
     cause = Cause.INFRA
 
 
+def decide_start_over(group: Group, cohort: tuple[int, ...]) -> bool:
+    """Whether every sibling of this group attempt (``cohort``: generations) was replaced, or never reached Gym."""
+    return all(group.siblings[generation].current.status is not AttemptStatus.SEALED for generation in cohort)
+
+
 class GroupDispatch:
     """Runs the rounds of one group until every sibling is sealed. ``moved`` is told when its first rows pass the gate."""
 
@@ -38,6 +43,7 @@ class GroupDispatch:
         self.rt = run.rt
         self.name = name
         self.admitted = False
+        self.cohort = unsealed(run.ledger.groups[name])  # of the group attempt under way
 
     @property
     def group(self) -> Group:
@@ -123,5 +129,11 @@ class GroupDispatch:
                 following = sibling.row_attempts + 1
                 ledger.spend(self.name, "row", sibling.current.key, following, limit)
                 ledger.mint(self.name, sibling.generation_index, "lost-row", following)
-            if len(lost) == len(self.group.siblings):
-                ledger.raise_group_attempt(self.name)
+            self.start_cohort_over()
+
+    def start_cohort_over(self) -> None:
+        """A new group attempt, if no sibling of the old one has sealed: a verifier of cohorts keeps a failed one, and a row
+        that comes under it would fail with it. Siblings that had sealed before it began were none of its cohort."""
+        if decide_start_over(self.group, self.cohort):
+            self.run.ledger.raise_group_attempt(self.name)
+            self.cohort = unsealed(self.group)

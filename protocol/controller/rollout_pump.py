@@ -178,8 +178,7 @@ class RolloutPump:
             if attempt.status is not AttemptStatus.ABANDONED:
                 ledger.abandon(attempt.key, "group-failed")
             ledger.mint(name, sibling.generation_index, "retry", 1)
-        if len(lost) == len(ledger.groups[name].siblings):
-            ledger.raise_group_attempt(name)
+        dispatch.start_cohort_over()
 
     async def drop(self, name: str, why: str, *, cancel: bool = True) -> Group | None:
         """Drop a group that is not owned by training: the ledger first, then its task. Returns it, or None if it was gone."""

@@ -29,7 +29,7 @@ from protocol.history import (
     StreamOver,
 )
 from protocol.ledger.receipts import receipt_of
-from protocol.ledger.records import Attempt, AttemptStatus
+from protocol.ledger.records import Attempt, AttemptStatus, Group
 from protocol.messages import PARKED, Row, RowCompleted, RowFailed, RowRefused, RunRows
 from protocol.run import Run
 from protocol.runtime import END, Stream, Task
@@ -57,6 +57,13 @@ def decide_replace(attempt: Attempt) -> bool:
     """Whether a row that was lost or failed gets a new identity: only if it was sent. One that never reached Gym, or was
     refused and not sent again, keeps its own and spends nothing."""
     return attempt.status is AttemptStatus.DISPATCHED
+
+
+def unsealed(group: Group) -> tuple[int, ...]:
+    """Generations whose rows come or will come again: a verifier of cohorts waits for them, and for nobody else."""
+    return tuple(
+        sibling.generation_index for sibling in group.siblings if sibling.current.status is not AttemptStatus.SEALED
+    )  # fmt: skip
 
 
 def decide_row_failure(failed: RowFailed) -> Cause:
@@ -158,6 +165,7 @@ class RowStream:
             group_attempt=group.group_attempt,
             task=self.run.task_of(group.ordinal),
             rows=rows,
+            expected=unsealed(group),
         )
 
     async def _take_items(self, stream: Stream) -> str:

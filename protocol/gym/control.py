@@ -16,6 +16,7 @@ from protocol.gym.decisions import (
     Refuse,
     decide_commit,
     decide_dropped,
+    decide_number,
     decide_prepare,
     decide_renew,
     decide_restore,
@@ -76,6 +77,7 @@ class ControlPlane:
         self.lease = Lease(rt)
         self.opened: OpenCheckpoint | None = None
         self.runs_closed = False  # the environment servers' door
+        self.newest = 0  # number of the newest retire or forget
 
     def handlers(self) -> Mapping[type, Handler]:
         return {
@@ -221,10 +223,13 @@ class ControlPlane:
         return Refusal(f"prepare of {opened.checkpoint!r}: {count} episodes are not at a boundary: {named}", Cause.UNAVAILABLE)
 
     def report(self, opened: OpenCheckpoint) -> Prepared:
-        keeper = next(iter(self.of_kind(Kind.RESOURCES) or self.of_kind(Kind.AGENT) or self.participants))
-        for key in self.sessions.restarts:
-            self.rt.record(EpisodeCannotSave(key, keeper.name))
-        opened.prepared = Prepared(tuple(self.sessions.restarts))
+        """Each participant reports its own restarts; a rollout restarts if any of its parts does. Never capped."""
+        restarts = self.sessions.restarts
+        for participant in in_order(self.participants, PREPARE_ORDER):
+            for key, holders in restarts.items():
+                if participant.name in holders:
+                    self.rt.record(EpisodeCannotSave(key, participant.name))
+        opened.prepared = Prepared(tuple(restarts))
         self.sessions.moved.set()  # whoever joined this prepare
         return opened.prepared
 
@@ -245,7 +250,8 @@ class ControlPlane:
                 episodes = await export(self.rt, request.checkpoint, request.folder, servers, self.sessions)
                 self.drop_installed(decide_dropped(self.sessions.installed, request.scope))
                 names = tuple(participant.name for participant in servers)
-                opened.committed = Committed(names, episodes, (), tuple(self.sessions.replied))
+                runs = tuple(episode.key for episode in episodes if episode.kind == "run-id")
+                opened.committed = Committed(names, episodes, runs, tuple(self.sessions.replied))
             return opened.committed
 
     async def resume(self, request: Resume) -> None:
@@ -293,6 +299,8 @@ class ControlPlane:
         self.received(request)
         async with self.lock:
             allowed(decide_retire(self.deployment(request.checkpoint)))
+            if not self.counted(request):
+                return
             episodes = [GymCheckpointEpisode.of(key) for key in request.keys]
             # Marks first: what is stopped now must not come in again through the door.
             for participant in in_order(self.participants, RETIRE_ORDER):
@@ -302,15 +310,24 @@ class ControlPlane:
             for episode in episodes:
                 stopped += self.sessions.stop(episode)
                 self.drop_installed(self.sessions.installed_up_to(episode))
-            while any(number in self.sessions.live for number in stopped):
+            # Its journal goes before the answer: what is retired is never revived.
+            while any(number in self.sessions.live or number in self.sessions.leaving for number in stopped):
                 await self.sessions.moved.wait()
 
     async def forget(self, request: Forget) -> None:
         self.received(request)
         async with self.lock:
+            if not self.counted(request):
+                return
             for participant in in_order(self.participants, RETIRE_ORDER):
                 for rollout in request.rollouts:
                     participant.forget(rollout)
+
+    def counted(self, request: Retire | Forget) -> bool:
+        """False: this very call was done before. Raises Refusal if a later one was."""
+        course = allowed(decide_number(type(request).__name__.lower(), request.number, self.newest))
+        self.newest = max(self.newest, request.number)
+        return course is Course.BEGIN
 
     def drop_installed(self, keys: list[str]) -> None:
         for key in keys:

@@ -17,6 +17,12 @@ class Admission(Enum):
     PARKED = "checkpoint_parked"
     STALE = "stale-attempt"
     UNKNOWN = "unknown-continuation"
+    FAILED_COHORT = "failed-cohort"
+
+
+# What a refusal at the door means: a retired identity would be refused again, whatever its new identity is; an installed
+# session that is gone (it dies with its process) and a cohort that has failed are no fault of the prompt.
+DOOR_IS_DATA = {Admission.STALE: True, Admission.UNKNOWN: False, Admission.FAILED_COHORT: False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,7 @@ class Arrival:
     closed: bool
     mark: int | None
     installed: bool
+    cohort_failed: bool = False
 
 
 def decide_admission(arrival: Arrival) -> Admission:
@@ -37,6 +44,8 @@ def decide_admission(arrival: Arrival) -> Admission:
         return Admission.STALE
     if arrival.continued and not arrival.installed:
         return Admission.UNKNOWN
+    if arrival.cohort_failed:
+        return Admission.FAILED_COHORT
     return Admission.ADMITTED
 
 
@@ -143,6 +152,15 @@ def decide_retire(deployment: Deployment) -> Course | Refuse:
     if deployment.open is not None:
         return Refuse(cause=Cause.UNAVAILABLE, reason=f"retire: checkpoint {deployment.open!r} is open")
     return Course.BEGIN
+
+
+def decide_number(operation: str, number: int, newest: int) -> Course | Refuse:
+    """Retires and forgets of one run are counted: a doubled or overtaken one may neither mark nor forget anything."""
+    if number == 0 or number > newest:
+        return Course.BEGIN
+    if number == newest:
+        return Course.REPLAY
+    return Refuse(cause=Cause.UNAVAILABLE, reason=f"{operation}: call {number} was overtaken by call {newest}")
 
 
 def decide_dropped(installed: Iterable[str], scope: Iterable[str]) -> list[str]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from protocol.config import Job
 from protocol.errors import MissingFile
+from protocol.gym.cohort import Seat
 from protocol.gym.control import ControlPlane
-from protocol.gym.decisions import Admission, Arrival, decide_admission
+from protocol.gym.decisions import DOOR_IS_DATA, Admission, Arrival, decide_admission
 from protocol.gym.records import Journaled, SessionRecord, journal_folder, read_journaled
 from protocol.gym.sessions import Session, Sessions
 from protocol.history import EpisodeRefused
@@ -44,7 +45,9 @@ class GymInstance:
 
     async def run_rows(self, request: RunRows, outlet: Outlet) -> None:
         """Each row on its own: what becomes of one changes nothing for another. Returns when all are answered."""
-        rt = self.rt
+        rt, verifier = self.rt, self.sessions.verifier
+        if verifier is not None:
+            verifier.expect(request.group, request.group_attempt, request.expected or generations(request))
         unanswered = Unanswered(len(request.rows), rt.signal())
         tasks = [
             rt.spawn(self.row(request, row, outlet, unanswered), f"episode-{row.rollout_id}-a{row.attempt}")
@@ -77,6 +80,8 @@ class GymInstance:
 
         ``began``: when the row came in.
         """
+        verifier = self.sessions.verifier
+        failure = verifier.failure(request.group, request.group_attempt) if verifier is not None else ""
         admission = decide_admission(
             Arrival(
                 attempt=row.attempt,
@@ -84,6 +89,7 @@ class GymInstance:
                 closed=self.control.runs_closed,
                 mark=self.control.mark(row.rollout_id),
                 installed=key in self.sessions.installed,
+                cohort_failed=bool(failure),
             )
         )
         if admission is not Admission.ADMITTED:
@@ -91,14 +97,26 @@ class GymInstance:
             run_s = self.rt.now() - began
             if admission is Admission.PARKED:
                 outlet.send(RowRefused(key, PARKED, run_s))
-            else:
-                outlet.send(RowFailed(key, False, f"{admission.value}: {key} cannot run on {self.rt.me}", run_s))
+                return None
+            text = f"{admission.value}: {key} cannot run on {self.rt.me}{': ' if failure else ''}{failure}"
+            outlet.send(RowFailed(key, not DOOR_IS_DATA[admission], text, run_s))
+            if verifier is not None:
+                verifier.lost(request.group, request.group_attempt, row.generation, key, f"was turned away: {admission.value}")
             return None
+        seat = None
+        if verifier is not None:
+            seat = Seat(
+                group=request.group,
+                group_attempt=request.group_attempt,
+                generation=row.generation,
+                ordinal=request.ordinal,
+                key=key,
+            )
         if row.continued:
             installed = self.sessions.installed.pop(key)
-            return self.sessions.admit(key, installed.record, installed.state, True, began)
-        seeded = self.environment.seed(request.task, request.ordinal)
-        return self.sessions.admit(key, self.fresh(request, row), seeded, False, began)
+            return self.sessions.admit(key, installed.record, installed.state, True, began, seat)
+        seeded = self.environment.seed(request.task, request.ordinal, row.generation)
+        return self.sessions.admit(key, self.fresh(request, row), seeded, False, began, seat)
 
     def fresh(self, request: RunRows, row: Row) -> SessionRecord:
         return SessionRecord(
@@ -111,7 +129,9 @@ class GymInstance:
             finished=False,
             calls=(),
             length=0,
-            carry=self.environment.prompt_tokens(request.task),
+            carry=self.environment.prompt_tokens(request.task, request.ordinal),
+            answer=(),
+            own=None,
         )
 
     async def revive(self) -> None:
@@ -128,3 +148,7 @@ class GymInstance:
         session = self.sessions.admit(left.key, left.record, left.state, False, self.rt.now())
         session.journaled = True
         await self.sessions.run(session, None)
+
+
+def generations(request: RunRows) -> tuple[int, ...]:
+    return tuple(row.generation for row in request.rows)

@@ -36,6 +36,15 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_
     calls: tuple[Coordinate, ...]
     length: int  # tokens of the chain so far
     carry: tuple[int, ...]  # tokens that the next call carries: the prompt, or the last tool's reply
+    answer: tuple[int, ...]  # tokens of the call that ended the episode, () before
+    own: dict[str, Any] | None  # written by an agent whose own /run drives child episodes: which is under way, which are done
+
+
+class StateRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+    """A participant's part of one episode's state, and the turn it stands at: it must be the agent's."""
+
+    turn: int
+    state: dict[str, Any]
 
 
 def answered(record: SessionRecord, generated: Generated) -> SessionRecord:
@@ -45,19 +54,21 @@ def answered(record: SessionRecord, generated: Generated) -> SessionRecord:
         calls=(*record.calls, generated.coordinate),
         length=record.length + len(record.carry) + len(generated.tokens),
         carry=(),
+        answer=generated.tokens,
         finished=True,
     )
 
 
-def acted(record: SessionRecord, generated: Generated, reply: tuple[int, ...], max_turns: int) -> SessionRecord:
-    """After a model call and the tool it asked for, whose reply the next call carries."""
+def acted(record: SessionRecord, generated: Generated, reply: tuple[int, ...], last: bool) -> SessionRecord:
+    """After a model call and the tool it asked for, whose reply the next call carries unless this turn was the ``last``."""
     return msgspec.structs.replace(
         record,
         turn=record.turn + 1,
         calls=(*record.calls, generated.coordinate),
         length=record.length + len(record.carry) + len(generated.tokens),
         carry=reply,
-        finished=record.turn + 1 >= max_turns,
+        answer=generated.tokens if last else (),
+        finished=last,
     )
 
 

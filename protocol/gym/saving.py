@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from protocol.errors import Cause, MissingFile, Refusal
 from protocol.gym import records
 from protocol.gym.participant import Kind, Participant, kind_of
 from protocol.gym.phases import Move, Phase
-from protocol.gym.records import SessionRecord
-from protocol.gym.sessions import Installed, Sessions
+from protocol.gym.records import SessionRecord, StateRecord
+from protocol.gym.sessions import AGENT, Installed, Sessions
 from protocol.history import EpisodeExported, EpisodeInstalled
 from protocol.identity import GymCheckpointEpisode
 from protocol.messages import SavedEpisode
+from protocol.parts import Layout, State
 from protocol.runtime import Runtime
 
 SLICE = 256  # sessions visited in one synchronous section (I42)
@@ -31,10 +34,29 @@ async def exportable(rt: Runtime, sessions: Sessions) -> dict[str, Installed]:
     return out
 
 
-def keepers(participants: Sequence[Participant]) -> dict[str, Kind]:
-    """Who writes records: the agent its sessions, the resources their tool state; the first of a kind, if there are more."""
-    kinds = [participant.kind for participant in participants]
-    return {participants[kinds.index(kind)].name: kind for kind in (Kind.AGENT, Kind.RESOURCES) if kind in kinds}
+def recorder(participants: Iterable[Participant]) -> str:
+    """The participant that writes the sessions: the first agent, if there are more; '' if there is none."""
+    return next((participant.name for participant in participants if participant.kind is Kind.AGENT), "")
+
+
+def decide_kind(name: str, layout: Layout, agent: str) -> str:
+    """What this participant's export of an episode says about its owner (PROTOCOL 5.4); '': it exports none."""
+    if name == agent:
+        return "run-id" if name in layout.keeps else "session"
+    return "environment" if name in layout.keeps and kind_of(name) is Kind.ENVIRONMENT else ""
+
+
+def part_of(name: str, layout: Layout, agent: str, episodes: Mapping[str, Installed]) -> dict[str, Any] | None:
+    """Records of one participant by capture key; None if it writes none."""
+    if name == agent:
+        own = name in layout.keeps
+        return {
+            key: msgspec.structs.replace(episode.record, own=episode.state[name]) if own else episode.record
+            for key, episode in episodes.items()
+        }
+    if name in layout.keeps:
+        return {key: StateRecord(turn=episode.record.turn, state=episode.state[name]) for key, episode in episodes.items()}
+    return None
 
 
 async def export(
@@ -46,29 +68,23 @@ async def export(
         wrong = records.not_plain(episode.state)
         if wrong:
             raise Refusal(f"commit of {checkpoint!r}: {key}: {wrong}", Cause.BROKEN)
-    keeping = keepers(participants)
+    layout, agent = sessions.environment.layout, recorder(participants)
     saved: list[SavedEpisode] = []
     for participant in participants:
-        kind = keeping.get(participant.name)
-        written: dict[str, Any] | None = None
-        if kind is Kind.AGENT:
-            written = {key: episode.record for key, episode in episodes.items()}
-        elif kind is Kind.RESOURCES:
-            written = {key: episode.state for key, episode in episodes.items()}
-        place = records.participant_folder(folder, rt.me, participant.name)
+        name = participant.name
+        written = part_of(name, layout, agent, episodes)
+        place = records.participant_folder(folder, rt.me, name)
         data = records.encode_records(written) if written is not None else None
         if data is not None:
             await rt.files.write(f"{place}/episodes.msgpack", data)
-        await rt.files.write(
-            f"{place}/manifest.json", records.manifest_of(participant.name, checkpoint, len(written or ()), data)
-        )
+        await rt.files.write(f"{place}/manifest.json", records.manifest_of(name, checkpoint, len(written or ()), data))
         if participant.phase is Phase.PREPARED:  # an interrupted commit has moved some already
             participant.move(Move.COMMIT, checkpoint)
-        if kind is Kind.AGENT:
-            for key in sorted(episodes):
-                record = episodes[key].record
-                rt.record(EpisodeExported(key, participant.name, "session", record.turn))
-                saved.append(SavedEpisode(key, participant.name, "session", tuple(call.key for call in record.calls)))
+        kind = decide_kind(name, layout, agent)
+        for key in sorted(episodes) if kind else ():
+            record = episodes[key].record
+            rt.record(EpisodeExported(key, name, kind, record.turn))
+            saved.append(SavedEpisode(key, name, kind, tuple(call.key for call in record.calls)))
     return tuple(saved)
 
 
@@ -76,8 +92,9 @@ async def read_saved(
     rt: Runtime, sessions: Sessions, checkpoint: str, folder: str, named: Sequence[str], wanted: Sequence[str]
 ) -> dict[GymCheckpointEpisode, Installed]:
     """Verify what each ``named`` participant saved; return the ``wanted`` episodes. Raises Refusal(BROKEN); installs nothing."""
+    layout = sessions.environment.layout
     agents: dict[str, SessionRecord] = {}
-    states: dict[str, dict[str, Any]] | None = None
+    states: dict[str, dict[str, StateRecord]] = {}
     for name in named:
         place = records.participant_folder(folder, rt.me, name)
         try:
@@ -93,20 +110,49 @@ async def read_saved(
             continue
         if kind_of(name) is Kind.AGENT:
             agents.update(whole(records.read_records(data, manifest, SessionRecord)))
+        elif name in layout.keeps:
+            states[name] = whole(records.read_records(data, manifest, StateRecord))
         else:
-            states = {**(states or {}), **whole(records.read_records(data, manifest, dict))}
+            raise broken(f"{name} saved {manifest.count} states, and keeps none here")
     out: dict[GymCheckpointEpisode, Installed] = {}
-    for key in wanted:
+    for key in dict.fromkeys((*wanted, *agents)):  # what is not wanted must be sound as well
         record = agents.get(key)
-        if record is None or (states is not None and key not in states):
+        if record is None:
             raise broken(f"no record of {key} in {folder}")
-        # Resources that export nothing are stateless: what they hold is what a fresh episode's would.
-        state = states[key] if states is not None else sessions.environment.seed(record.task, record.ordinal)
-        wrong = records.not_plain(state)
+        # A participant that exported nothing holds what a fresh episode's would.
+        state = sessions.environment.seed(record.task, record.ordinal, record.generation)
+        wrong = disagreement(key, record, states) or put_together(state, record, key, states)
+        wrong = wrong or records.not_plain(state)
         if wrong:
             raise broken(f"{key}: {wrong}")
-        out[GymCheckpointEpisode.of(key)] = Installed(record=record, state=state)
-    return out
+        out[GymCheckpointEpisode.of(key)] = Installed(record=msgspec.structs.replace(record, own=None), state=state)
+    strangers = [f"{key} of {name}" for name, part in states.items() for key in part if key not in agents]
+    if strangers:
+        raise broken(f"{len(strangers)} states have no session beside them, such as {strangers[0]}")
+    return {episode: out[episode] for episode in map(GymCheckpointEpisode.of, wanted)}
+
+
+def disagreement(key: str, record: SessionRecord, states: Mapping[str, Mapping[str, StateRecord]]) -> str:
+    """Which participant's record of an episode is not the agent's, if one is: every part must stand at the same turn."""
+    for name, part in states.items():
+        if key not in part:
+            return f"{name} has no record of it, the agent has"
+        if part[key].turn != record.turn:
+            return f"{name} saved it at turn {part[key].turn}, the agent at turn {record.turn}"
+    return ""
+
+
+def put_together(state: State, record: SessionRecord, key: str, states: Mapping[str, Mapping[str, StateRecord]]) -> str:
+    """Replace the parts of a fresh ``state`` by those that were saved; what is wrong with them."""
+    for name, part in states.items():
+        state[name] = part[key].state
+    if record.own is not None:
+        if AGENT not in state:
+            return "an agent's own run saved it, and agents keep nothing here"
+        state[AGENT] = record.own
+    elif AGENT in state:
+        return "the agent's record does not say how far its own run is"
+    return ""
 
 
 def whole(found: dict[str, Any] | str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The episodes of one Gym instance: run, park at a boundary, end; and those a restore installed.
 
 A boundary lies before each model call and before the final verification. While model-call admission is closed
-an episode waits there (*parks*): its record and its tool state then say all there is to say. An episode is
-*settled* when it is parked, or when what it runs cannot be saved; a checkpoint waits until all are.
+an episode waits there (*parks*): its record and its state then say all there is to say. An episode is *settled*
+when it is parked, when a verifier of cohorts holds it (it has passed its last boundary, and stands there), or when
+what it runs cannot be saved; a checkpoint waits until all are.
 """
 
 from __future__ import annotations
@@ -12,15 +13,26 @@ from itertools import islice
 from typing import Any
 
 from protocol.config import Job
-from protocol.errors import Cause, MissingFile, ProtocolError, row_cause
+from protocol.errors import Cause, MissingFile, ProtocolError, Refusal, row_cause
 from protocol.gym import records
+from protocol.gym.cohort import Seat, Verifier
 from protocol.gym.records import SessionRecord, state_digest
-from protocol.history import EpisodeAdmitted, EpisodeEnded, EpisodeParked, ReplySent, TurnCompleted
+from protocol.history import (
+    ChildEnded,
+    EpisodeAdmitted,
+    EpisodeEnded,
+    EpisodeParked,
+    ReplySent,
+    SiblingHeld,
+    TurnCompleted,
+)
 from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key, worker_name
 from protocol.messages import Generate, Generated, RowCompleted, RowFailed
 from protocol.parts import Environment
 from protocol.runtime import Outlet, Runtime, Task
 
+AGENT = "agent"  # the part of a state that an agent's own /run keeps
+UNDER_WAY = "under_way"  # in it: the child episode that is being played
 VERIFY_S = (0.005, 0.020)  # shortest verification of an episode, and what chance adds at most
 
 
@@ -34,6 +46,7 @@ class Session:
     state: dict[str, Any]
     task: Task
     began: float  # when its row came in
+    seat: Seat | None = None  # in its cohort, if there is a verifier and somebody listens
     outcome: str = "cancelled"  # what EpisodeEnded will say
     journaled: bool = False
     parked: bool = False
@@ -50,7 +63,8 @@ class Installed:
 class Sessions:
     """``live`` sessions by number. ``unsettled``, ``holding`` and ``tools`` are indices of it: nobody scans.
 
-    ``holding``: its tool cannot be saved; ``tools``: a tool that can be saved runs.
+    ``holding``: participants that cannot save its tool; ``tools``: a tool that can be saved runs; ``held``: sessions that
+    wait at the verifier.
     """
 
     def __init__(self, rt: Runtime, job: Job, environment: Environment) -> None:
@@ -62,20 +76,24 @@ class Sessions:
         self.by_rollout: dict[str, dict[int, Session]] = {}
         self.installed: dict[str, Installed] = {}
         self.unsettled: dict[int, str] = {}
-        self.holding: dict[int, str] = {}
+        self.holding: dict[int, tuple[str, tuple[str, ...]]] = {}
         self.tools: dict[int, str] = {}
         self.closed = False
         self.opened = rt.signal()
         self.moved = rt.signal()  # something settled or ended
-        self.restarts: dict[str, None] = {}  # keys that the open checkpoint cannot save
+        self.judged = rt.signal()  # a verifier let go of some that it held
+        self.restarts: dict[str, tuple[str, ...]] = {}  # keys that the open checkpoint cannot save, and who cannot
         self.replied: list[str] = []  # keys answered since the open checkpoint began
+        self.held: dict[int, Session] = {}
+        self.leaving: dict[int, None] = {}  # over, and still to be removed from the journal
+        self.verifier = Verifier(rt, environment, self.release) if environment.layout.verifier else None
 
     # --- one checkpoint's view ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Model-call admission closes. What is held now and cannot be saved is a restart of this checkpoint."""
         self.closed = True
-        self.restarts = dict.fromkeys(self.holding.values())
+        self.restarts = dict(self.holding.values())
         self.replied = []
 
     def open(self) -> None:
@@ -84,16 +102,24 @@ class Sessions:
         self.replied = []
         self.opened.set()
         self.moved.set()
+        for session in list(self.held.values()):  # what failed behind the closed boundary
+            assert session.seat is not None and self.verifier is not None  # only those are held
+            if self.verifier.decided(session.seat):
+                self.let_go(session)
 
     def blockers(self, limit: int) -> list[str]:
         return list(islice(self.unsettled.values(), limit))
 
     # --- an episode's life ---------------------------------------------------------------------------------------------
 
-    def admit(self, key: str, record: SessionRecord, state: dict[str, Any], continued: bool, began: float) -> Session:
+    def admit(
+        self, key: str, record: SessionRecord, state: dict[str, Any], continued: bool, began: float, seat: Seat | None = None
+    ) -> Session:
         """The running task becomes the episode's. ``began``: when its row came in."""
         self.count += 1
-        session = Session(key=key, number=self.count, record=record, state=state, task=self.rt.task(), began=began)
+        session = Session(key=key, number=self.count, record=record, state=state, task=self.rt.task(), began=began, seat=seat)
+        if seat is not None and self.verifier is not None:
+            self.verifier.sit(seat)
         self.live[session.number] = session
         self.by_rollout.setdefault(GymCheckpointEpisode.of(key).rollout_id, {})[session.number] = session
         self.unsettled[session.number] = key
@@ -101,11 +127,15 @@ class Sessions:
         return session
 
     async def run(self, session: Session, outlet: Outlet | None) -> None:
-        """Play an admitted episode to its end; ``outlet`` None: nobody listens (its stream died with the process)."""
+        """Play an admitted episode to its end; ``outlet`` None: nobody listens (its stream died with the process).
+
+        It leaves the journal before its answer leaves: what was answered is never revived, or nobody would own it.
+        """
         try:
             try:
                 completed = await self.play(session)
             except ProtocolError as error:
+                await self.unjournal(session)
                 session.outcome = "failed"
                 if outlet is not None:
                     text = f"{type(error).__name__}: {error}"
@@ -113,15 +143,20 @@ class Sessions:
                         RowFailed(session.key, row_cause(error.cause) is Cause.INFRA, text, self.rt.now() - session.began)
                     )
             else:
+                await self.unjournal(session)
                 session.outcome = "replied"
                 if outlet is not None:
                     outlet.send(completed)
                     self.replied.append(session.key)
                     self.rt.record(ReplySent(session.key, completed.reward, len(completed.calls)))
         finally:
-            self.end(session)
-            if session.journaled:
+            self.leaving[session.number] = None
+            try:
+                self.end(session)
                 await self.unjournal(session)
+            finally:
+                del self.leaving[session.number]
+                self.moved.set()
 
     def end(self, session: Session) -> None:
         number = session.number
@@ -131,9 +166,14 @@ class Sessions:
         del siblings[number]
         if not siblings:
             del self.by_rollout[rollout]
-        for index in (self.unsettled, self.holding, self.tools):
-            index.pop(number, None)
+        self.unsettled.pop(number, None)
+        self.holding.pop(number, None)
+        self.tools.pop(number, None)
+        self.held.pop(number, None)
         self.rt.record(EpisodeEnded(session.key, session.outcome))
+        seat = session.seat
+        if seat is not None and self.verifier is not None and session.outcome != "replied":
+            self.verifier.lost(seat.group, seat.group_attempt, seat.generation, seat.key, f"was {session.outcome}")
         self.moved.set()
 
     def stop(self, episode: GymCheckpointEpisode) -> list[int]:
@@ -157,11 +197,44 @@ class Sessions:
             session.record = await self.turn(session)
             await self.journal(session)
         await self.boundary(session)
+        reward = await self.together(session) if self.verifier is not None else None
         shortest, spread = VERIFY_S
         await rt.sleep(shortest + spread * rt.random("verify", session.key).random())
         record = session.record
-        reward = self.environment.reward(record.task, session.state)
+        if reward is None:
+            reward = self.environment.reward(record.task, session.state, record.answer)
         return RowCompleted(session.key, reward, record.calls, rt.now() - session.began)
+
+    async def together(self, session: Session) -> float:
+        """Wait at the verifier until the cohort is judged. Raises Refusal(INFRA) if it has failed."""
+        verifier, seat, record = self.verifier, session.seat, session.record
+        assert verifier is not None  # only then
+        if seat is None:
+            raise Refusal(f"{session.key}: nobody listens to it, so it has no cohort", Cause.INFRA)
+        verifier.hand_in(seat, self.environment.submission(record.task, session.state, record.answer))
+        if not verifier.decided(seat):
+            self.rt.record(SiblingHeld(session.key, seat.group_attempt))
+            self.held[session.number] = session
+            session.parked = True
+            del self.unsettled[session.number]
+            self.moved.set()
+            while session.number in self.held:
+                await self.judged.wait()
+        return verifier.reward(seat)
+
+    def release(self, keys: list[str]) -> None:
+        """The verifier has decided about these. What is judged is unsettled at once, so that no checkpoint saves one that
+        is about to be answered; behind a closed boundary nothing is judged, but a cohort may fail there: they wait."""
+        for key in () if self.closed else keys:
+            for number, session in self.by_rollout.get(GymCheckpointEpisode.of(key).rollout_id, {}).items():
+                if session.key == key and number in self.held:
+                    self.let_go(session)
+
+    def let_go(self, session: Session) -> None:
+        del self.held[session.number]
+        session.parked = False
+        self.unsettled[session.number] = session.key
+        self.judged.set()
 
     async def boundary(self, session: Session) -> None:
         """Go on, or park until model-call admission opens."""
@@ -179,18 +252,23 @@ class Sessions:
 
     async def turn(self, session: Session) -> SessionRecord:
         """One model call and the tool it asks for; the record of the boundary after it."""
-        record = session.record
+        record, environment = session.record, self.environment
         call = staging_key(session.key, model_call_id(record.turn))
         generated = await self.generate(session.key, call, record)
-        asked = self.environment.decide(record.task, record.ordinal, record.generation, record.turn, generated.tokens)
+        asked = environment.decide(record.task, session.state, record.turn, generated.tokens)
         if asked is None:
             return records.answered(record, generated)
-        savable = self.environment.can_be_saved(record.ordinal, record.generation, record.turn)
-        self.tool_begins(session, savable)
-        reply = await self.environment.run_tool(session.state, asked, call)
-        self.tool_ends(session, savable)
+        unsavable = environment.cannot_save(record.ordinal, record.generation, record.turn)
+        child = under_way(session.state)
+        self.tool_begins(session, unsavable)
+        reply = await environment.run_tool(session.state, asked, call)
+        self.tool_ends(session, unsavable)
+        following = under_way(session.state)
+        if child != following:
+            self.rt.record(ChildEnded(session.key, child, following))
         self.rt.record(TurnCompleted(session.key, record.turn, asked.name, state_digest(session.state)))
-        return records.acted(record, generated, reply, self.job.max_turns)
+        last = record.turn + 1 >= self.job.max_turns or environment.over(session.state)
+        return records.acted(record, generated, reply, last)
 
     async def generate(self, key: str, call: str, record: SessionRecord) -> Generated:
         episode = GymCheckpointEpisode.of(key)
@@ -217,19 +295,19 @@ class Sessions:
                 request.cancel()
         return generated
 
-    def tool_begins(self, session: Session, savable: bool) -> None:
-        if savable:
+    def tool_begins(self, session: Session, unsavable: tuple[str, ...]) -> None:
+        if not unsavable:
             self.tools[session.number] = session.key
             return
         del self.unsettled[session.number]
-        self.holding[session.number] = session.key
+        self.holding[session.number] = (session.key, unsavable)
         if self.closed:
             # It stays a restart of this checkpoint, even if it parks later: the report may have left by then.
-            self.restarts[session.key] = None
+            self.restarts[session.key] = unsavable
         self.moved.set()
 
-    def tool_ends(self, session: Session, savable: bool) -> None:
-        if savable:
+    def tool_ends(self, session: Session, unsavable: tuple[str, ...]) -> None:
+        if not unsavable:
             del self.tools[session.number]
             self.moved.set()
             return
@@ -245,10 +323,19 @@ class Sessions:
         await self.rt.files.write(self.journal_path(session.key), data)
 
     async def unjournal(self, session: Session) -> None:
+        if not session.journaled:
+            return
         try:
             await self.rt.files.remove(self.journal_path(session.key))
         except MissingFile:
-            return  # the write it would have undone was cancelled, or a second session of this key was first
+            pass  # the write it would have undone was cancelled, or a second session of this key was first
+        session.journaled = False
 
     def journal_path(self, key: str) -> str:
         return f"{records.journal_folder(self.rt)}/{key}.msgpack"
+
+
+def under_way(state: dict[str, Any]) -> str:
+    """The child episode that an agent's own /run is at ('': none). Its part of the state names it (``UNDER_WAY``)."""
+    own = state.get(AGENT)
+    return str(own[UNDER_WAY]) if own is not None else ""

@@ -193,9 +193,6 @@ class OpenLife:
         self.start = files
         self.judge_ns = 0
         self.panel = Panel(setting.judges, setting.scenario.terms)
-        before = perf_counter_ns()
-        self.panel.begin(Durable(files, setting.memory))
-        self.judge_ns += perf_counter_ns() - before
         self.world = World(
             setting.scenario,
             setting.seed,
@@ -207,6 +204,11 @@ class OpenLife:
             processes=setting.processes,
             clean_up=setting.clean_up,
         )
+        tampered = self.world.tampered
+        before = perf_counter_ns()
+        changed = Durable(tampered.after, setting.memory) if tampered is not None else None
+        self.panel.begin(Durable(files, setting.memory), changed=changed)
+        self.judge_ns += perf_counter_ns() - before
         self._crash: Callable[[], bool] | None = None
         self.cut = 0  # events of the clean-up
         self.clean_steps = 0
@@ -268,7 +270,8 @@ class OpenLife:
             self.panel.seen[kind] = self.panel.seen.get(kind, 0) + count
         if not crashed:
             before = perf_counter_ns()
-            self.panel.end(Durable(files, self.setting.memory), None, status, references)
+            judged = world.tampered.undone(files) if world.tampered is not None else files
+            self.panel.end(Durable(judged, self.setting.memory), None, status, references)
             self.judge_ns += perf_counter_ns() - before
         life = Life(
             number=self.number,

@@ -18,11 +18,10 @@ from real.recorder import Trigger
 from real.world import run_one_life
 from scenarios.files import load
 from scenarios.model import Scenario
+from sim.environments import environment, layout_of
 from sim.fake_data_plane import FakeDataPlane
 from sim.fake_engine import FakeEngine
-from sim.fake_gym import FakeWorkplace
 from sim.fake_trainer import FakeTrainer
-from sim.world import PARTICIPANTS
 
 GROUPS = 2
 TRAIN_STEPS = 2
@@ -41,10 +40,10 @@ def main(path: Path) -> int:
     job, profile = scenario.job, scenario.profile
     parts = Parts(
         engine=lambda rt: FakeEngine(rt, profile),
-        environment=lambda rt: FakeWorkplace(rt, profile),
+        environment=lambda rt: environment(scenario.environment, rt, profile),
         data_plane=lambda rt: FakeDataPlane(rt),
         trainer=lambda rt: FakeTrainer(rt, job, profile),
-        participants=lambda instance: PARTICIPANTS,
+        participants=lambda instance: layout_of(scenario.environment).participants,
     )
     status = run_one_life(
         processes(job, scenario.tasks, parts),

@@ -12,9 +12,9 @@ from protocol.messages import Commit, Forget, Prepare, PromptTask, Renew, Restor
 from protocol.runtime import END
 from protocol.worker.worker import GenerationWorker
 from sim.disk import Disk
+from sim.environments import environment, layout_of
 from sim.fake_data_plane import FakeDataPlane
 from sim.fake_engine import FakeEngine
-from sim.fake_gym import FakeWorkplace
 from sim.world import PARTICIPANTS, World
 from tests.unit.toy import toy_world
 
@@ -103,7 +103,8 @@ class Bench:
         profile: Mapping[str, Any] = ALL_SAVABLE,
         *,
         job: Job = JOB,
-        participants: tuple[str, ...] = PARTICIPANTS,
+        participants: tuple[str, ...] | None = None,
+        environment: str = "workplace",
         disk: Disk | None = None,
         life: int = 1,
         seed: int = 0,
@@ -111,7 +112,8 @@ class Bench:
     ) -> None:
         self.profile = profile
         self.job = job
-        self.participants = participants
+        self.environment = environment
+        self.participants = participants or layout_of(environment).participants
         self.data_plane = data_plane
         self.disk = disk or Disk()
         self.life = life
@@ -119,7 +121,7 @@ class Bench:
 
     def run(self, script: Script) -> World:
         async def gym_main(rt: Any) -> None:
-            self.gym = GymInstance(rt, self.job, FakeWorkplace(rt, self.profile), self.participants, TOKEN)
+            self.gym = GymInstance(rt, self.job, environment(self.environment, rt, self.profile), self.participants, TOKEN)
             await self.gym.main()
 
         async def controller_main(rt: Any) -> None:

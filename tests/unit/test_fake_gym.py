@@ -5,8 +5,8 @@ import pytest
 
 from protocol.gym.records import not_plain
 from protocol.messages import PromptTask, ToolCall
+from sim.environments.workplace import DOMAINS, FakeWorkplace, apply_call, seed_tables
 from sim.fake_engine import FakeEngine
-from sim.fake_gym import DOMAINS, FakeWorkplace, apply_call, seed_tables
 
 
 def call(name: str, **arguments: Any) -> ToolCall:
@@ -33,10 +33,10 @@ def workplace(**profile: Any) -> FakeWorkplace:
 
 def reward(truth: tuple[ToolCall, ...], *done: ToolCall) -> float:
     place = workplace()
-    state = place.seed(task(*truth), 3)
+    state = place.seed(task(*truth), 3, 0)
     for made in done:
-        apply_call(state["tables"], made)
-    return place.reward(task(*truth), state)
+        apply_call(state["resources"]["tables"], made)
+    return place.reward(task(*truth), state, ())
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,10 @@ def test_every_domain_is_seeded_and_the_ids_of_the_ground_truth_exist() -> None:
 
 
 def test_arguments_that_json_reads_but_cannot_write_do_not_reach_the_state() -> None:
-    state = workplace().seed(task(), 0)
-    apply_call(state["tables"], ToolCall("calendar_create_event", '{"start": NaN, "guests": ["a", 1], "all_day": true}'))
+    state = workplace().seed(task(), 0, 0)
+    apply_call(
+        state["resources"]["tables"], ToolCall("calendar_create_event", '{"start": NaN, "guests": ["a", 1], "all_day": true}')
+    )
     assert not_plain(state) == ""
 
 
@@ -109,13 +111,13 @@ def test_siblings_differ_and_rewards_lie_on_both_sides() -> None:
     given = task(*TRUTH)
     rewards = []
     for generation in range(64):
-        state = place.seed(given, 3)
+        state = place.seed(given, 3, generation)
         for turn in range(4):
-            made = place.decide(given, 3, generation, turn, engine.answer(3, generation, turn, 0)[0])
+            made = place.decide(given, state, turn, engine.answer(3, generation, turn, 0)[0])
             if made is None:
                 break
-            apply_call(state["tables"], made)
-        rewards.append(place.reward(given, state))
+            apply_call(state["resources"]["tables"], made)
+        rewards.append(place.reward(given, state, ()))
     assert min(rewards) == 0.0 and max(rewards) == 1.0
     assert len(set(rewards)) >= 3
     assert 0.3 < sum(rewards) / len(rewards) < 0.9
@@ -123,19 +125,19 @@ def test_siblings_differ_and_rewards_lie_on_both_sides() -> None:
 
 def test_a_small_share_of_turns_cannot_be_saved_unless_the_profile_says_otherwise() -> None:
     turns = [(ordinal, generation, turn) for ordinal in range(40) for generation in range(8) for turn in range(3)]
-    share = sum(not workplace().can_be_saved(*turn) for turn in turns) / len(turns)
+    share = sum(bool(workplace().cannot_save(*turn)) for turn in turns) / len(turns)
     assert 1 / 40 < share < 1 / 15
-    assert all(workplace(unsavable=0).can_be_saved(*turn) for turn in turns)
+    assert not any(workplace(unsavable=0).cannot_save(*turn) for turn in turns)
     chosen = workplace(unsavable=[[1, 2, 0]])
-    assert [turn for turn in turns if not chosen.can_be_saved(*turn)] == [(1, 2, 0)]
+    assert [turn for turn in turns if chosen.cannot_save(*turn)] == [(1, 2, 0)]
 
 
 def test_prompts_are_capped_and_never_empty() -> None:
     place = workplace()
     long = PromptTask("t", "workplace", "word " * 500, (), ())
-    assert len(place.prompt_tokens(long)) == 96
-    assert len(place.prompt_tokens(PromptTask("t", "workplace", "", (), ()))) == 1
-    assert all(0 <= token < 50_000 for token in place.prompt_tokens(task()))
+    assert len(place.prompt_tokens(long, 0)) == 96
+    assert len(place.prompt_tokens(PromptTask("t", "workplace", "", (), ()), 0)) == 1
+    assert all(0 <= token < 50_000 for token in place.prompt_tokens(task(), 0))
 
 
 @pytest.mark.parametrize(

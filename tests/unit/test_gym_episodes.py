@@ -80,14 +80,14 @@ def test_a_row_that_arrives_while_admission_is_closed_is_refused_and_changes_not
     assert events(world, EpisodeRefused) == [EpisodeRefused(key(1), "checkpoint_parked")]
 
 
-def test_a_continuation_that_was_never_installed_fails_as_data() -> None:
+def test_a_continuation_that_is_not_installed_fails_as_transport_since_a_new_identity_can_succeed() -> None:
     got: list[Any] = []
 
     async def script(rt: Any, world: World) -> None:
         got.extend(await collect(rt.stream("gym-0", rows(row(0, attempt=1, continued=True)))))
 
     world = Bench().run(script)
-    assert [(type(item), item.key, item.transport) for item in got] == [(RowFailed, key(0, 1), False)]
+    assert [(type(item), item.key, item.transport) for item in got] == [(RowFailed, key(0, 1), True)]
     assert events(world, EpisodeRefused) == [EpisodeRefused(key(0, 1), "unknown-continuation")]
 
 

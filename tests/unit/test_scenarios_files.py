@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from protocol.config import Level
+from scenarios.builtin import WORKPLACE
 from scenarios.files import library, load
 from scenarios.model import InputError, Scenario
-from scenarios.tasks import WORKPLACE
 
 SMALL = """
 format = 1

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from protocol.messages import ToolCall
+from scenarios.builtin import WORKPLACE
 from scenarios.files import load
 from scenarios.model import InputError
-from scenarios.tasks import WORKPLACE, load_tasks
+from scenarios.tasks import load_tasks
 
 
 def row(**changes: Any) -> dict[str, Any]:

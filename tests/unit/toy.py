@@ -38,6 +38,7 @@ class ToyScenario:
     job: Job = Job()
     tasks: tuple[Any, ...] = ()
     profile: dict[str, Any] = field(default_factory=dict)
+    environment: str = "workplace"
 
 
 Main = Callable[[Any], Coroutine[Any, Any, None]]

@@ -27,9 +27,9 @@ from protocol.parts import Engine, Parts
 from protocol.runtime import Runtime
 from scenarios.faults import Fault
 from sim.disk import ALL, NONE, Disk
+from sim.environments.workplace import FakeWorkplace
 from sim.fake_data_plane import FakeDataPlane
 from sim.fake_engine import FakeEngine
-from sim.fake_gym import FakeWorkplace
 from sim.fake_trainer import FakeTrainer
 from sim.world import PARTICIPANTS, World
 

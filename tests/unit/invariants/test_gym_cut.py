@@ -99,17 +99,40 @@ def test_a_finding_about_a_cut_that_is_never_published_is_no_violation():
 
 def test_an_episode_saved_and_restarting_breaks_I27():
     steps = [*sent(A), *scope(A), *exported(A), cannot_save(A), built((A,)), PUBLISHED]
-    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: an export and a restart."]
+    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: a session of agent and a restart."]
 
 
 def test_a_reply_of_an_exported_episode_breaks_I27():
     steps = [*sent(A), *scope(A), *exported(A), ("gym-0", ReplySent(A)), built((A,)), PUBLISHED]
-    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: an export and a reply on the wire."]
+    assert judged(OneOwner, *steps) == [f"{A} has 2 owners: a session of agent and a reply on the wire."]
 
 
 def test_a_session_beside_an_environment_export_is_no_second_owner():
     steps = [*sent(A), *scope(A), *exported(A), *exported(A, kind="environment"), built((A,)), PUBLISHED]
     assert judged(OneOwner, *steps) == []
+
+
+def by(participant, key, kind):
+    return ("gym-0", EpisodeExported(key, participant, kind, 1))
+
+
+def test_an_agents_own_run_owns_its_episode_and_a_commit_that_is_repeated_makes_no_second_owner():
+    own = by("agent", A, "run-id")
+    assert judged(OneOwner, *sent(A), *scope(A), own, own, built((A,)), PUBLISHED) == []
+
+
+def test_two_exporters_of_one_episode_break_I27():
+    def owners(*written):
+        return judged(OneOwner, *sent(A), *scope(A), *written, built((A,)), PUBLISHED)
+
+    twice = by("environment-1", A, "environment"), by("environment-2", A, "environment")
+    assert owners(*twice) == [f"{A} has 2 owners: an export of environment-1 and an export of environment-2."]
+    twice = by("agent-1", A, "session"), by("agent-2", A, "session")
+    assert owners(*twice) == [f"{A} has 2 owners: a session of agent-1 and a session of agent-2."]
+    twice = by("agent-1", A, "session"), by("agent-2", A, "run-id")
+    assert owners(*twice) == [f"{A} has 2 owners: a session of agent-1 and agent-2's own run."]
+    twice = by("environment", A, "environment"), by("agent", A, "run-id")
+    assert owners(*twice) == [f"{A} has 2 owners: an export of environment and agent's own run."]
 
 
 def test_a_refusal_on_the_wire_is_an_owner():
@@ -208,7 +231,7 @@ def test_files_that_agree_are_held():
 
 
 def test_a_snapshot_without_gym_state_breaks_I26():
-    assert on_disk(snapshot(OPEN)) == [f"{SOURCE} has no readable gym_checkpoint.json."]
+    assert on_disk(snapshot(OPEN)) == [f"{SOURCE} there is no readable gym_checkpoint.json."]
 
 
 def test_a_snapshot_of_a_sibling_level_run_needs_none():

@@ -132,19 +132,22 @@ def test_marks_only_rise_and_bar_the_door():
 STATE = {"tables": {"email": 1}}
 
 
-def saved(turns=1):
+PARTS = {"resources": STATE}
+
+
+def saved(turns=1, own=None):
     part = {"participants": ["agent", "resources"], "episodes": [{"rollout_id": KEY[:-3], "attempt": 0, "staging_keys": []}]}
     gym = {"checkpoint": "1.1", "topology": ["gym-0"], "instances": {"gym-0": {**part, "restarts": []}}}
     folder = "bootstrap/rollout_snapshots/snapshot_000001/gym/gym-0"
     return {
         **bootstrap(),
         **snapshot(1, gym=gym),
-        f"{folder}/agent/episodes.msgpack": pack({KEY: {"turn": turns, "calls": []}}),
-        f"{folder}/resources/episodes.msgpack": pack({KEY: STATE}),
+        f"{folder}/agent/episodes.msgpack": pack({KEY: {"turn": turns, "calls": [], "own": own}}),
+        f"{folder}/resources/episodes.msgpack": pack({KEY: {"turn": turns, "state": STATE}}),
     }
 
 
-def installed(turns=1, state=STATE, key=NEXT):
+def installed(turns=1, state=PARTS, key=NEXT):
     import hashlib
 
     digest = hashlib.blake2b(_encode(state), digest_size=16).hexdigest()
@@ -155,6 +158,12 @@ def test_an_episode_is_written_and_installed_as_it_was():
     assert json.loads(_encode(STATE)) == STATE
     assert found(SavedAtItsLastBoundary, admitted(KEY), turn(0), exported(1)) == []
     assert found(SavedAtItsLastBoundary, installed(), start=saved()) == []
+
+
+def test_what_an_agents_own_run_wrote_is_part_of_the_state():
+    own = {"under_way": "refine-1"}
+    assert found(SavedAtItsLastBoundary, installed(state={**PARTS, "agent": own}), start=saved(own=own)) == []
+    assert len(found(SavedAtItsLastBoundary, installed(state={**PARTS, "agent": {}}), start=saved(own=own))) == 1
 
 
 def test_a_record_one_turn_old_breaks_TURN_1():

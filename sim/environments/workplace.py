@@ -4,13 +4,12 @@ It knows six domains and reads a tool's name as ``<domain>_<verb>_<noun>``. Verb
 the next id, so that a call made twice makes two; verbs that change or remove need the record's id; the others
 only read. An unknown tool and malformed arguments get an error reply, as a service would give one.
 
-The state of an episode is plain JSON: ``{"ordinal", "tables": {domain: {id: {field: text}}}}``.
+State, one part: ``{"resources": {"ordinal", "tables": {domain: {id: {field: text}}}}}``.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,9 @@ from typing import Any
 import msgspec
 
 from protocol.messages import PromptTask, ToolCall
+from protocol.parts import Layout, State
 from protocol.runtime import Runtime
+from sim.environments.profile import REPLY_TOKENS_MAX, SERVERS, EnvironmentProfile, FakeEnvironment, word_tokens
 from sim.fake_engine import keyed
 
 DOMAINS = ("calendar", "email", "project_management", "customer_relationship_manager", "company_directory", "analytics")
@@ -27,31 +28,11 @@ ANSWERING = ("reply", "forward")  # they add a record that refers to an existing
 CHANGING = ("update",)
 REMOVING = ("delete",)
 READING = ("search", "get", "find", "total", "engaged", "traffic")
-VOCABULARY = 50_000
-PROMPT_TOKENS_MAX = 96
-REPLY_TOKENS_MAX = 24
+RESOURCES = "resources"
 SEEDED = 3  # records of each domain before the ground truth's are added
 NAMES = ("amir", "beate", "carlos", "dmitri", "elena", "fatima", "goran", "hana")
 
 Tables = dict[str, dict[str, dict[str, str]]]
-
-
-class WorkplaceProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """``unsavable``: a tool call in so many cannot be saved (0: none), or exactly these (ordinal, generation, turn)."""
-
-    unsavable: int | tuple[tuple[int, int, int], ...] = 24
-    tool_min_s: float = 0.01
-    tool_max_s: float = 0.06
-
-    @classmethod
-    def of(cls, knobs: WorkplaceProfile | Mapping[str, Any] | None) -> WorkplaceProfile:
-        """From a scenario's profile, whose other knobs are for others. Raises ``msgspec.ValidationError``."""
-        return knobs if isinstance(knobs, WorkplaceProfile) else msgspec.convert(dict(knobs or {}), cls)
-
-
-def word_tokens(text: str, tokens_max: int) -> tuple[int, ...]:
-    """One token a word, at least one."""
-    return tuple(zlib.crc32(word.encode()) % VOCABULARY for word in text.split()[:tokens_max]) or (0,)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -146,25 +127,19 @@ def effects(before: Tables, after: Tables) -> Counter[tuple[str, ...]]:
     return found
 
 
-class FakeWorkplace:
+class FakeWorkplace(FakeEnvironment):
     """Implements ``protocol.parts.Environment``."""
 
-    def __init__(self, rt: Runtime, profile: WorkplaceProfile | Mapping[str, Any] | None = None) -> None:
-        self.rt = rt
-        self.profile = WorkplaceProfile.of(profile)
+    layout = Layout(participants=(*SERVERS, RESOURCES), keeps=(RESOURCES,))
+
+    def __init__(self, rt: Runtime, profile: EnvironmentProfile | Mapping[str, Any] | None = None) -> None:
+        super().__init__(rt, profile)
         # Siblings start alike and are judged alike: what is the same for all of them is made once.
         self._seeded: dict[tuple[PromptTask, int], bytes] = {}
         self._expected: dict[tuple[PromptTask, int], Counter[tuple[str, ...]]] = {}
-        self._prompts: dict[str, tuple[int, ...]] = {}
 
-    def prompt_tokens(self, task: PromptTask) -> tuple[int, ...]:
-        tokens = self._prompts.get(task.prompt)
-        if tokens is None:
-            tokens = self._prompts[task.prompt] = word_tokens(task.prompt, PROMPT_TOKENS_MAX)
-        return tokens
-
-    def seed(self, task: PromptTask, ordinal: int) -> dict[str, Any]:
-        return {"ordinal": ordinal, "tables": self._fresh(task, ordinal)}
+    def seed(self, task: PromptTask, ordinal: int, generation: int) -> State:
+        return {RESOURCES: {"ordinal": ordinal, "tables": self._fresh(task, ordinal)}}
 
     def _fresh(self, task: PromptTask, ordinal: int) -> Tables:
         data = self._seeded.get((task, ordinal))
@@ -173,7 +148,7 @@ class FakeWorkplace:
         tables: Tables = msgspec.msgpack.decode(data)
         return tables
 
-    def decide(self, task: PromptTask, ordinal: int, generation: int, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
+    def decide(self, task: PromptTask, state: State, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
         """In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end."""
         truth = task.ground_truth
         choice = sum(tokens) % 16
@@ -189,15 +164,13 @@ class FakeWorkplace:
             return None
         return {13: search(truth[-1]), 14: truth[-1], 15: varied(truth[-1], choice)}[choice]
 
-    async def run_tool(self, state: dict[str, Any], call: ToolCall, key: str) -> tuple[int, ...]:
-        profile = self.profile
-        spread = profile.tool_max_s - profile.tool_min_s
-        await self.rt.sleep(profile.tool_min_s + spread * self.rt.random("tool", key).random())
-        return word_tokens(apply_call(state["tables"], call), REPLY_TOKENS_MAX)
+    async def run_tool(self, state: State, call: ToolCall, key: str) -> tuple[int, ...]:
+        await self.latency(key)
+        return word_tokens(apply_call(state[RESOURCES]["tables"], call), REPLY_TOKENS_MAX)
 
-    def reward(self, task: PromptTask, state: dict[str, Any]) -> float:
+    def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
         """Share of the expected effects that are there exactly as often as expected, less each one nobody asked for."""
-        ordinal = state["ordinal"]
+        ordinal = state[RESOURCES]["ordinal"]
         before = self._fresh(task, ordinal)
         expected = self._expected.get((task, ordinal))
         if expected is None:
@@ -205,16 +178,10 @@ class FakeWorkplace:
             for call in task.ground_truth:
                 apply_call(solved, call)
             expected = self._expected[task, ordinal] = effects(before, solved)
-        found = effects(before, state["tables"])
+        found = effects(before, state[RESOURCES]["tables"])
         exact = sum(1 for effect, count in expected.items() if found[effect] == count)
         unexpected = sum((found - expected).values())
         return min(1.0, max(0.0, (exact - unexpected) / len(expected))) if expected else float(unexpected == 0)
-
-    def can_be_saved(self, ordinal: int, generation: int, turn: int) -> bool:
-        unsavable = self.profile.unsavable
-        if isinstance(unsavable, int):
-            return unsavable == 0 or keyed(ordinal, generation, turn) % unsavable != 0
-        return (ordinal, generation, turn) not in unsavable
 
 
 def varied(call: ToolCall, choice: int) -> ToolCall:
