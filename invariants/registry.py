@@ -33,6 +33,7 @@ from invariants.gym.one_owner import OneOwner
 from invariants.gym.participants_are_there import ParticipantsAreThere
 from invariants.gym.restarts_are_not_saved import RestartsAreNotSaved
 from invariants.gym.saved_at_its_last_boundary import SavedAtItsLastBoundary
+from invariants.ledger.a_batch_fails_whole import ABatchFailsWhole
 from invariants.ledger.a_lost_cohort_is_a_new_group_attempt import ALostCohortIsANewGroupAttempt
 from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
 from invariants.ledger.dropped_is_retired import DroppedIsRetired
@@ -60,6 +61,7 @@ from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
+    ABatchFailsWhole,  # BATCH-1
     FailuresArePaidFor,  # BUDGET-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2

@@ -204,6 +204,12 @@ class FailRow(Verb):
     status: int = Field(default=0, ge=0, le=599)
 
 
+class Stray(Verb):
+    """The next row at the door of ``instance`` brings a session along that nobody sent, under a rollout id of its own."""
+
+    instance: str
+
+
 class PartialPut(Verb):
     """The next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail."""
 
@@ -239,6 +245,7 @@ VERBS: dict[str, type[Verb]] = {
     "fail_call": FailCall,
     "refuse": Refuse,
     "fail_row": FailRow,
+    "stray": Stray,
     "abort": Abort,
     "partial_put": PartialPut,
     "lose_rows": LoseRows,
