@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from invariants.configuration.refused_at_set_up import RefusedAtSetUp
+from invariants.configuration.schemas_are_exact import SchemasAreExact
 from invariants.durability.canonical_rows_are_the_sidecars import CanonicalRowsAreTheSidecars
 from invariants.durability.cursor_and_reservations_share_a_prefix import CursorAndReservationsShareAPrefix
 from invariants.durability.every_anchor_gets_its_snapshot import EveryAnchorGetsItsSnapshot
@@ -33,6 +34,7 @@ from invariants.gym.one_owner import OneOwner
 from invariants.gym.participants_are_there import ParticipantsAreThere
 from invariants.gym.restarts_are_not_saved import RestartsAreNotSaved
 from invariants.gym.saved_at_its_last_boundary import SavedAtItsLastBoundary
+from invariants.ledger.a_batch_fails_whole import ABatchFailsWhole
 from invariants.ledger.a_lost_cohort_is_a_new_group_attempt import ALostCohortIsANewGroupAttempt
 from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
 from invariants.ledger.dropped_is_retired import DroppedIsRetired
@@ -56,9 +58,11 @@ from invariants.ledger.trained_is_what_was_generated import TrainedIsWhatWasGene
 from invariants.ledger.training import TrainsAsTheReference
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
+from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
+    ABatchFailsWhole,  # BATCH-1
     FailuresArePaidFor,  # BUDGET-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2
@@ -78,6 +82,7 @@ JUDGES: tuple[type[Judge], ...] = (
     CursorAndReservationsShareAPrefix,  # I16
     NoCutInsideAnOptimizerCommit,  # I17
     MutationsNeverOverlapAnExclusiveSection,  # I18
+    LocksAreTakenInOrder,  # I19
     EveryChangeMovesTheMutationVersion,  # I20
     PayloadIsDurableBeforeItsName,  # I21
     TheNewestValidStateIsRestored,  # I22
@@ -104,6 +109,7 @@ JUDGES: tuple[type[Judge], ...] = (
     TrainedIsWhatWasGenerated,  # I43
     NoStagedRowIsLeftBehind,  # I49
     RefusedAtSetUp,  # I59
+    SchemasAreExact,  # I60
     TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
     ControlCallsAreThisRuns,  # I64

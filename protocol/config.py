@@ -363,6 +363,18 @@ def job_from(values: Mapping[str, Any], where: str = "job") -> Job:
     return job
 
 
+def with_values(job: Job, values: Mapping[str, Any]) -> Job:
+    """``job`` with other values under dotted keys. Raises ConfigError for a key or a type that it does not have."""
+    tables = msgspec.to_builtins(job)
+    for key, value in values.items():
+        *above, last = key.split(".")
+        table = tables
+        for part in above:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return job_from(tables)
+
+
 def read_job(values: Mapping[str, Any], where: str = "job") -> tuple[Job, list[str]]:
     """A Job of what can be read in plain tables, and every key that cannot: it keeps its default."""
     wrong: list[str] = []

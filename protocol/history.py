@@ -194,10 +194,14 @@ class AttemptRefused(Event, frozen=True):
 
 
 class FailureArrived(Event, frozen=True):
-    """A failed row reached the controller; ``cause`` is a Cause value."""
+    """A failed row reached the controller, which counts it as ``cause`` (a Cause value). The rest is what Gym said of it, as
+    in ``messages.RowFailed``; ``terminal`` is yes | no | '' (not said)."""
 
     key: str
     cause: str
+    terminal: str = ""
+    no_result: str = ""
+    status: int = 0
 
 
 class CompletionArrived(Event, frozen=True):
@@ -356,7 +360,7 @@ class RolloutTimedOut(Event, frozen=True):
     held_s: float
 
 
-# --- barrier and gate (controller) ---------------------------------------------------------------------------------------
+# --- checkpoint lock, gate and barrier (controller) ------------------------------------------------------------------------
 
 
 class MutationWaits(Event, frozen=True):
@@ -383,6 +387,12 @@ class MutationLeft(Event, frozen=True):
     failed: bool
 
 
+class ExclusiveQueued(Event, frozen=True):
+    """A checkpoint finds another one active or waiting, and begins to wait for its turn to ask."""
+
+    barrier: str
+
+
 class ExclusiveWaited(Event, frozen=True):
     """A checkpoint asks for the exclusive side (new mutations wait from here on)."""
 
@@ -400,6 +410,26 @@ class ExclusiveLeft(Event, frozen=True):
     """Also after a cancelled wait: the flag is clear."""
 
     barrier: str
+
+
+class LockWaits(Event, frozen=True):
+    """A task finds a lock held and begins to wait for it. ``lock``: checkpoint."""
+
+    lock: str
+
+
+class LockHeld(Event, frozen=True):
+    lock: str
+
+
+class LockReleased(Event, frozen=True):
+    lock: str
+
+
+class WaitGivenUp(Event, frozen=True):
+    """A task that waited for ``lock`` (checkpoint | dispatch | data-plane) was cancelled: it waits no more, and has nothing."""
+
+    lock: str
 
 
 # --- finalization and training (controller, finalizers, trainer) -------------------------------------------------------------

@@ -20,6 +20,7 @@ from protocol.config import Job
 from protocol.errors import ConfigError
 from protocol.external import NOTHING, External, Service
 from protocol.history import Event, LifeStarted, Record
+from protocol.wait_for import WaitGraph
 
 
 class Verdict(Enum):
@@ -45,12 +46,16 @@ class Violation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end. ``refused``: keys of a
-    configuration that set-up must refuse, each by its name (empty: it must accept it). ``effects``: the services outside the
-    job, which no crash resets."""
+    """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end.
+
+    ``may_stall``: it may make no progress for longer than the stall timeout, or for ever, if the watchdog says so in time.
+    ``effects``: the services outside the job, which no crash resets. ``refused``: keys of a configuration that set-up must
+    refuse, each by its name (empty: it must accept it).
+    """
 
     may_drop: bool = False
     may_end: tuple[str, ...] = ()
+    may_stall: bool = False
     fixed_order: bool = False  # a restored run equals the reference in everything
     effects: tuple[Service, ...] = ()
     refused: tuple[str, ...] = ()
@@ -71,11 +76,17 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True):
-    """How a life ended. ``outcome``: ended | failed | idle | steps | time | crashed. ``waiting`` is the wait-for text."""
+    """How a life ended. ``outcome``: ended | failed | idle | steps | time | crashed.
+
+    ``waits``, of a life that stopped moving (idle, steps, time): who waits for whom; ``waiting`` says it in words. ``at_s``:
+    the life's time then, with ``time`` the bound itself.
+    """
 
     outcome: str
     error: str = ""
     waiting: str = ""
+    waits: WaitGraph = WaitGraph()
+    at_s: float = 0.0
 
 
 class RestorePoint(msgspec.Struct, frozen=True):
@@ -261,13 +272,33 @@ class Panel:
         self.seen: dict[type[Event], int] = {}
         self.crashed: dict[str, str] = {}  # invariant -> the judge's own error: that judge is UNKNOWN
         self.dispatch: dict[type[Event], list[Judge]] = {}
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         for judge in self.judges:
             for kind in dict.fromkeys((*judge.needs, *judge.sees)):
                 self.dispatch.setdefault(kind, []).append(judge)
 
-    def begin(self, durable: Durable, external: External = NOTHING) -> None:
+    def begin(self, durable: Durable, external: External = NOTHING, changed: Durable | None = None) -> None:
+        """``durable`` is what the life before left. ``changed``: what a hand from outside made of it before this life
+        began: nobody's violation, but what this life is then held to."""
         for judge in self.judges:
             self._take(judge, partial(judge.obligations, durable, external))
+        if changed is not None:
+            self._begin_again(changed, external)
+
+    def _begin_again(self, changed: Durable, external: External) -> None:
+        """Every judge anew, on files that nobody but a fault has made so; one that cannot read them knows nothing of them."""
+        judges, self.judges = self.judges, []
+        for judge in judges:
+            again = type(judge)(judge.terms)
+            try:
+                list(again.obligations(changed, external) or ())
+            except Exception:  # the file's fault, whatever it was: what the life makes of it is judged by its events
+                again = type(judge)(judge.terms)
+            self.judges.append(again)
+        self.dispatch.clear()
+        self._subscribe()
 
     def feed(self, record: Record) -> None:
         kind = type(record.event)

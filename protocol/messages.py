@@ -114,12 +114,20 @@ class RowRefused(Message, frozen=True):
 
 
 class RowFailed(Message, frozen=True):
-    """One row failed; the stream goes on. ``transport``: INFRA, else DATA."""
+    """One row failed; the stream goes on.
+
+    ``terminal`` is Gym's own word on a failed episode: True, the same task would fail again. ``no_result`` is Gym's class
+    (``errors.NoResult``) of a reply that holds no result, '' where there is one. ``status`` is that reply's HTTP status, 0
+    for none; nothing is decided on it. Without either word, ``transport`` says INFRA, else DATA.
+    """
 
     key: str
     transport: bool
     message: str
     run_s: float
+    terminal: bool | None = None
+    no_result: str = ""
+    status: int = 0
 
 
 class Authorised(Message, frozen=True, kw_only=True):

@@ -2,12 +2,24 @@
 
 ``mutation(kind)`` is the shared side, reentrant per task; ``exclusive()`` is a checkpoint's side. New mutations
 wait as soon as a checkpoint *asks*, so that it cannot starve; a task that already holds a mutation enters a nested
-one without waiting (else the two would wait for each other).
+one without waiting (else the two would wait for each other). A wait is recorded where it begins, so that two that wait
+for each other are seen at that moment (I19).
 """
 
 from __future__ import annotations
 
-from protocol.history import ExclusiveEntered, ExclusiveLeft, ExclusiveWaited, MutationEntered, MutationLeft, MutationWaits
+from collections.abc import Sequence
+
+from protocol.history import (
+    ExclusiveEntered,
+    ExclusiveLeft,
+    ExclusiveQueued,
+    ExclusiveWaited,
+    MutationEntered,
+    MutationLeft,
+    MutationWaits,
+    WaitGivenUp,
+)
 from protocol.runtime import Runtime, Task
 
 DATA_PLANE_BARRIER = "data-plane"
@@ -22,14 +34,22 @@ class ReadersWriter:
         self.name = name
         self.version = 0
         self.closed = False  # a checkpoint is active or waiting
+        self.closer: Task | None = None  # the task of that checkpoint
         self.holders: dict[Task, int] = {}  # task -> depth
         self.changed = rt.signal()
+        self.changed.what, self.changed.owed_by = f"the {name} lock", self.awaited_by
 
     def mutation(self, kind: str) -> Mutation:
         return Mutation(self, kind)
 
     def exclusive(self) -> Exclusive:
         return Exclusive(self)
+
+    def awaited_by(self, waiting: Task) -> Sequence[Sequence[Task]]:
+        """Whom this task waits for here (``Signal.owed_by``): a checkpoint for every mutation, anybody else for it."""
+        if waiting is self.closer:
+            return (tuple(self.holders),)
+        return () if self.closer is None else ((self.closer,),)
 
 
 class Mutation:
@@ -46,15 +66,24 @@ class Mutation:
         if depth is not None:
             lock.holders[task] = depth + 1
             return
-        waited_s = 0.0
-        if lock.closed:
-            asked = lock.rt.now()
-            lock.rt.record(MutationWaits(barrier=lock.name, kind=self.kind))
-            while lock.closed:
-                await lock.changed.wait()
-            waited_s = lock.rt.now() - asked
+        waited_s = await self._until_open() if lock.closed else 0.0
         lock.holders[task] = 1
         lock.rt.record(MutationEntered(barrier=lock.name, kind=self.kind, waited_s=waited_s))
+
+    async def _until_open(self) -> float:
+        """Returns how long it took, in seconds."""
+        lock = self.lock
+        asked = lock.rt.now()
+        lock.rt.record(MutationWaits(barrier=lock.name, kind=self.kind))
+        waiting = True
+        try:
+            while lock.closed:
+                await lock.changed.wait()
+            waiting = False
+        finally:
+            if waiting:
+                lock.rt.record(WaitGivenUp(lock=lock.name))
+        return lock.rt.now() - asked
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         lock = self.lock
@@ -79,9 +108,10 @@ class Exclusive:
         lock = self.lock
         assert lock.rt.task() not in lock.holders, "a task that holds a mutation would wait for itself"
         asked = lock.rt.now()
-        while lock.closed:
-            await lock.changed.wait()
+        if lock.closed:
+            await self._until_free()
         lock.closed = True  # before the drain: mutations that come from now on wait
+        lock.closer = lock.rt.task()
         lock.rt.record(ExclusiveWaited(barrier=lock.name))
         entered = False
         try:
@@ -93,10 +123,22 @@ class Exclusive:
                 self._leave()
         lock.rt.record(ExclusiveEntered(barrier=lock.name, waited_s=lock.rt.now() - asked))
 
+    async def _until_free(self) -> None:
+        lock = self.lock
+        lock.rt.record(ExclusiveQueued(barrier=lock.name))
+        waiting = True
+        try:
+            while lock.closed:
+                await lock.changed.wait()
+            waiting = False
+        finally:
+            if waiting:
+                lock.rt.record(WaitGivenUp(lock=lock.name))
+
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._leave()
 
     def _leave(self) -> None:
-        self.lock.closed = False
+        self.lock.closed, self.lock.closer = False, None
         self.lock.rt.record(ExclusiveLeft(barrier=self.lock.name))
         self.lock.changed.set()

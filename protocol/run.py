@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.checkpoint_lock import CheckpointLock
 from protocol.config import Job, fingerprint
 from protocol.controller.deadlines import DeadlineClock
 from protocol.data_plane.replay import ReplayIndex, Slot, rows_of
@@ -39,6 +40,7 @@ class Run:
         self.cursor = 0  # prompts taken from the loader, over all epochs
         self.epoch = 0
         self.dispatch_index = -1  # batches reserved, counted from the version - 1
+        self.progressed_at_s = 0.0  # when a group was last published or a step committed
         self.optimizer_commit_in_progress = False
         self.ledger = Ledger(rt)
         self.slices = Slices(rt, job.num_generations_per_prompt)
@@ -47,10 +49,14 @@ class Run:
             self.ledger.visits, rows_of
         )  # slots of the open train step, in order of claim
         # Lock order: the checkpoint lock, then the gate, then the barrier (PROTOCOL 1.8).
-        self.lock = rt.lock()
+        self.lock = CheckpointLock(rt)
         self.gate = ReadersWriter(rt, DISPATCH_GATE)
         self.barrier = ReadersWriter(rt, DATA_PLANE_BARRIER)
         self.deadlines = DeadlineClock(rt)
+
+    def progressed(self) -> None:
+        """What the watchdog goes by (PROTOCOL 1.9)."""
+        self.progressed_at_s = self.rt.now()
 
     async def ask(self, peer: str, message: Message) -> Any:
         """One bounded call to the data plane or a finalizer. Raises Lost when ``rpc_timeout_s`` has passed: it may have

@@ -30,7 +30,14 @@ class Fenced(BaseException):
 
 
 class Signal(Protocol):
-    """Wakes whoever waits *now*. Always used as ``while not condition: await signal.wait()``."""
+    """Wakes whoever waits *now*. Always used as ``while not condition: await signal.wait()``.
+
+    ``what`` names it, ``owed_by(waiting task)`` says who may set it, as far as its owner knows: alternatives, each of tasks
+    that must all act. Only the world reads the two, when it draws who waits for whom; no decision does.
+    """
+
+    what: str
+    owed_by: Callable[[Task], Sequence[Sequence[Task]]] | None
 
     def wait(self) -> Awaitable[None]: ...
     def set(self) -> None: ...

@@ -25,7 +25,7 @@ TOKENS, TURNS, ROLLOUTS = "tokens", "turns", "rollouts"
 WORKING = frozenset((EpisodeAdmitted, TokensGenerated, TurnCompleted))
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Amounts of work: generated tokens, completed turns, begun rollouts."""
 
     tokens: int = 0

@@ -176,6 +176,8 @@ class Signal:
     def __init__(self, fence: Fence) -> None:
         self.fence = fence
         self.waits: list[SignalWait] = []
+        self.what = "a signal"
+        self.owed_by: Callable[[Any], Sequence[Sequence[Any]]] | None = None
 
     def wait(self) -> SignalWait:
         return SignalWait(self)

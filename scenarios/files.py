@@ -173,6 +173,7 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
         contract=Contract(
             may_drop=table.contract.may_drop,
             may_end=tuple(table.contract.may_end),
+            may_stall=table.contract.may_stall,
             fixed_order=table.contract.fixed_order,
             effects=services,
             refused=tuple(table.contract.refused),

@@ -139,6 +139,7 @@ class ServiceTable(Table):
 class ContractTable(Table):
     may_drop: bool = False
     may_end: list[str] = []
+    may_stall: bool = False
     fixed_order: bool = False
     effects: list[ServiceTable] = []
     refused: list[str] = []

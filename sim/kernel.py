@@ -185,11 +185,6 @@ class Kernel:
             if entry[3].callbacks and entry[3].callbacks[0] == callback:
                 entry[3].callbacks.clear()
 
-    def waiting(self) -> str:
-        """Every unfinished task and what it waits on, one a line; first the processes that stand still."""
-        still = [f"{process} stands still" for process in self.parked]
-        return "\n".join([*still, *(task.describe() for task in self.tasks)])
-
     def bury(self) -> None:
         """End of this stage: raise the fence, close every unfinished coroutine now (not at a later collection)."""
         self.fenced = True

@@ -32,9 +32,10 @@ PATIENCE_S = 1.0  # how long a message that is to be overtaken waits for the one
 class Endpoint:
     """What one process serves, and the requests that came before it did. ``down``: it died, and does not serve again yet."""
 
-    __slots__ = ("down", "handlers", "waiting")
+    __slots__ = ("down", "handlers", "started", "waiting")
 
     def __init__(self) -> None:
+        self.started = 0  # requests: each handler's task has a name of its own
         self.handlers: dict[type, Handler] | None = None
         self.waiting: list[Request] = []
         self.down = False
@@ -75,10 +76,13 @@ class Request:
 
     def start(self, handlers: Mapping[type, Handler]) -> None:
         network, kind = self.network, type(self.message)
+        endpoint = network.endpoint(self.peer)
+        endpoint.started += 1
         handler = handlers.get(kind)
         if network.faults.at_door and handler is not None:
             handler = network.faults.at_the_door(network, self, handler)
-        self.handler = Answering(network.kernel, self._answer(handler), f"{kind.__name__} from {self.caller}", self)
+        name = f"{kind.__name__} {endpoint.started} from {self.caller}"
+        self.handler = Answering(network.kernel, self._answer(handler), name, self)
 
     def break_off(self) -> None:
         """Whom it was for is dead: that is all the caller will hear."""
@@ -148,7 +152,7 @@ class Network:
         self._links: dict[tuple[str, str], Way] = {}
         self._endpoints: dict[str, Endpoint] = {}
         self._still: set[str] = set()  # processes into which nothing lands
-        self._mute: set[str] = set()  # processes that stand still in the middle of a step
+        self._mute: dict[str, list[tuple[str, Outbox]]] = {}  # of each process that stands still in the middle of a step
 
     def endpoint(self, process: str) -> Endpoint:
         endpoint = self._endpoints.get(process)
@@ -183,9 +187,9 @@ class Network:
                 way = Door(way, self.services, receiver)
             if receiver in self._still:
                 way.link.stop()
-            if sender in self._mute:
-                way = Outbox(way)
             self._links[sender, receiver] = way
+            if sender in self._mute:
+                way = self._outbox(sender, receiver)
         return way
 
     def call(self, caller: str, peer: str, message: Any) -> SimCall:
@@ -205,6 +209,14 @@ class Network:
         else:
             self.send(caller, peer, Request.arrive, request, None)
         return stream
+
+    def carries(self, request: Request) -> bool:
+        """Whether it, its answer or a broken connection's notice is on its way: for the drawing of who waits for whom."""
+        return any(
+            first is request or getattr(function, "__self__", None) is request.reply
+            for way in self._links.values()
+            for _, function, first, _ in way.link.line
+        )
 
     # --- what faults do to messages ------------------------------------------------------------------------------
 
@@ -277,16 +289,20 @@ class Network:
 
     def mute(self, process: str) -> None:
         """What it sends from now on in its running step stays in it."""
-        self._mute.add(process)
-        for (sender, receiver), way in self._links.items():
+        self._mute[process] = []
+        for sender, receiver in list(self._links):
             if sender == process:
-                self._links[sender, receiver] = Outbox(way)
+                self._outbox(process, receiver)
+
+    def _outbox(self, sender: str, receiver: str) -> Outbox:
+        box = Outbox(self._links[sender, receiver])
+        self._links[sender, receiver] = box
+        self._mute[sender].append((receiver, box))
+        return box
 
     def unmute(self, process: str, sends: bool) -> None:
         """It sends what it had kept back; or that is lost with it (``sends`` False)."""
-        self._mute.discard(process)
-        for (sender, receiver), way in self._links.items():
-            if sender == process and isinstance(way, Outbox):
-                self._links[sender, receiver] = way.inner
-                for message in way.kept if sends else ():
-                    way.inner.send(*message)
+        for receiver, box in self._mute.pop(process, ()):
+            if self._links[process, receiver] is box:
+                self._links[process, receiver] = box.inner
+            box.open(sends)

@@ -315,11 +315,11 @@ class Task(Waiter):
     def owner(self) -> str:
         return self.process
 
-    def describe(self) -> str:
-        """``process/task at function: what it waits on``."""
+    @property
+    def place(self) -> str:
+        """The function where it stands."""
         innermost = self.coroutine
         while (inner := getattr(innermost, "cr_await", None)) is not None and hasattr(inner, "cr_code"):
             innermost = inner
         code = getattr(innermost, "cr_code", None)
-        place = f" at {code.co_qualname}" if code is not None else ""
-        return f"{self.process}/{self.name}{place}: {self.wait.describe() if self.wait is not None else 'its turn'}"
+        return code.co_qualname if code is not None else "its beginning"

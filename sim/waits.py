@@ -91,11 +91,13 @@ class FirstOf(Wait):
 class Signal:
     """Wakes whoever waits now."""
 
-    __slots__ = ("kernel", "waits")
+    __slots__ = ("kernel", "owed_by", "waits", "what")
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.waits: list[SignalWait] = []
+        self.what = "a signal"
+        self.owed_by: Callable[[Any], Sequence[Sequence[Any]]] | None = None
 
     def wait(self) -> SignalWait:
         return SignalWait(self)
@@ -121,7 +123,7 @@ class SignalWait(Wait):
         self.signal.waits.remove(self)
 
     def describe(self) -> str:
-        return "a signal"
+        return self.signal.what
 
 
 class Queue:
@@ -194,19 +196,22 @@ class Get(Wait):
 class Lock:
     """Mutual exclusion, first come first served: a release hands it to the next in line."""
 
-    __slots__ = ("held", "kernel", "line")
+    __slots__ = ("held", "holder", "kernel", "line")
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.held = False
+        self.holder: Task | None = None  # for the drawing of who waits for whom
         self.line: deque[Acquire] = deque()
 
     async def __aenter__(self) -> Lock:
         await Acquire(self)
+        self.holder = self.kernel.current
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if not self.kernel.fenced:
+            self.holder = None
             self.release()
 
     def release(self) -> None:

@@ -32,7 +32,9 @@ from sim.network import Network
 from sim.processes import Processes
 from sim.runtime import SimRuntime
 from sim.services import FakeService, ServiceProfile, Services
+from sim.tamper import tampered
 from sim.tasks import Task, Wait, Waiter
+from sim.waiting import draw
 
 JOB = "job"  # the process that starts lives and injects faults
 MAX_STEPS = 200_000
@@ -159,6 +161,10 @@ class World:
         self._started = False
         self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
         self.faults = FaultBoard(scenario.faults, life, self)
+        self.tampered = tampered(disk.surviving("all"), scenario.faults, life)
+        if self.tampered is not None:
+            self.disk = Disk.of(self.tampered.after, disk.scratch())
+            self.faults.restart.tampered = self.tampered.told
         self.triggers = self.faults.triggers
         self.services = Services(scenario.contract.effects, external)
         self._stage()
@@ -256,9 +262,11 @@ class World:
         outcome = self.kernel.run(boundary, crash, max_steps, max_time)
         if outcome == "failed" and self.kernel.failure is not None:
             self.failure = self.kernel.failure[1]
-            return RunStatus(outcome, error=f"{type(self.failure).__name__}: {self.failure}")
-        waiting = self.kernel.waiting() if outcome in ("idle", "steps", "time") else ""
-        return RunStatus(outcome, waiting=waiting)
+            return RunStatus(outcome, error=f"{type(self.failure).__name__}: {self.failure}", at_s=self.now)
+        if outcome not in ("idle", "steps", "time"):
+            return RunStatus(outcome, at_s=self.now)
+        waits = draw(self.kernel)
+        return RunStatus(outcome, waiting=waits.text(), waits=waits, at_s=max_time if outcome == "time" else self.now)
 
     def live(
         self,
@@ -293,7 +301,7 @@ class World:
         from sim.fake_engine import FakeEngine
         from sim.fake_trainer import FakeTrainer
 
-        job, profile = self.scenario.job, self.scenario.profile
+        job, profile = self.faults.restart.job(self.scenario.job), self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
             environment=lambda rt: environment(self.scenario.environment, rt, profile),
@@ -307,8 +315,7 @@ class World:
     def _participants(self, instance: str) -> tuple[str, ...]:
         from sim.environments import layout_of
 
-        dropped = self.faults.dropped.get(instance, set())
-        return tuple(name for name in layout_of(self.scenario.environment).participants if name not in dropped)
+        return self.faults.restart.participants(instance, layout_of(self.scenario.environment).participants)
 
     # --- history and faults --------------------------------------------------------------------------------------
 

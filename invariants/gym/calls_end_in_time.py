@@ -32,10 +32,11 @@ Call = tuple[str, str, str]  # operation, instance, checkpoint
 
 class CallsEndInTime(Judge):
     """Every control call is answered or cancelled within its deadline plus grace, the start finds Gym's participants or
-    fails within the spin-up's, and a run without progress says so within the stall timeout and the watchdog's intervals.
+    fails within the spin-up's, and no progress for the stall timeout while steps remain is reported within one watchdog
+    interval, whatever is in flight.
 
-    Progress is a published group or a committed step; the watchdog sees it one interval late at most, and acts one
-    interval late at most.
+    Progress is a published group or a committed step. A run that stops moving is judged by its own end: what would have
+    been reported by then, or, if nothing can happen any more, what nobody is left to report.
     """
 
     invariant = "I30"
@@ -48,8 +49,10 @@ class CallsEndInTime(Judge):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.open: dict[Call, list[float]] = {}  # bounds, oldest first
-        self.progress = -1.0  # -1: the watchdog does not run yet
-        self.longest_s = terms.job.watchdog.stall_timeout_s + 2 * terms.job.watchdog.interval_s
+        self.progress = -1.0  # or the last report since it; -1: the watchdog does not run yet
+        self.reported = False  # since the last progress
+        self.trained = False  # no step remains
+        self.longest_s = terms.job.watchdog.stall_timeout_s + terms.job.watchdog.interval_s
         self.looking = -1.0  # since when the start looks for participants; -1: it does not
         job = terms.job
         self.spin_up_s = job.rollout_recovery.gym_spinup_timeout_s
@@ -83,12 +86,14 @@ class CallsEndInTime(Judge):
                 del self.open[call]  # given up with its phase
             return found
         if type(event) is StallReported:
-            self.progress = record.time
+            self.progress, self.reported = record.time, True
             return ()
         if type(event) is Restored:
             self.progress = record.time
             return ()
         found = [*self._overdue(record), *self._moved(record)]  # StepCommitted, RunEnded, RunFailed
+        if type(event) is StepCommitted and event.step >= self.terms.job.train_steps:
+            self.progress, self.trained = -1.0, True
         return [*found, *self._found(record)] if type(event) is RunFailed else found
 
     def _issued(self, event: ControlIssued, record: Record) -> Iterable[Violation]:
@@ -135,7 +140,9 @@ class CallsEndInTime(Judge):
         return self.broken(f"{call[0]} of {call[1]} was open at {now:.6f} s; it had to be over at {bound:.6f} s.", record)
 
     def _moved(self, record: Record) -> Iterable[Violation]:
-        since, self.progress = self.progress, record.time
+        if self.trained:
+            return ()
+        since, self.progress, self.reported = self.progress, record.time, False
         if since >= 0 and record.time - since > self.longest_s + SLACK_S:
             idle_s = record.time - since
             return (
@@ -144,6 +151,16 @@ class CallsEndInTime(Judge):
         return ()
 
     def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
-        if status.outcome != "idle":
-            return ()
-        return [self.broken(f"The run went idle while {call[0]} of {call[1]} was open.") for call in self.open]
+        found = [self.broken(text) for text in self._silence(status)]
+        if status.outcome == "idle":
+            found += [self.broken(f"The run went idle while {call[0]} of {call[1]} was open.") for call in self.open]
+        return found
+
+    def _silence(self, status: RunStatus) -> Iterable[str]:
+        if self.progress < 0:
+            return
+        if status.outcome == "idle" and not self.reported:
+            yield f"Nothing can move any more since {self.progress:.3f} s, and nobody is left to report it."
+        elif status.outcome in ("steps", "time") and status.at_s - self.progress > self.longest_s + SLACK_S:
+            idle_s = status.at_s - self.progress
+            yield f"Nothing moved for {idle_s:.3f} s up to the end, and nothing was reported within {self.longest_s:g} s."

@@ -21,6 +21,7 @@ from protocol.history import (
 )
 
 SLACK_S = 1e-6  # rounding of summed times
+REACTION_S = 0.05  # from a committed step to the cancel of what is under way: no time in virtual time, some turns of a busy loop
 CLOSING = ("prepare", "restore")  # calls after which an instance has to be resumed
 FOLLOWED = (ControlDone, ControlIssued, DrainEnded, GymPhaseEnded, GymPhaseStarted, Restored, RunFailed, StepCommitted)
 
@@ -68,7 +69,7 @@ class ParkingCalls:
 
     def _lost(self, time: float) -> bool:
         """A step has committed in this phase, and not just now."""
-        return self.lost_at >= 0 and time > self.lost_at + SLACK_S
+        return self.lost_at >= 0 and time > self.lost_at + REACTION_S
 
     def _issued(self, event: ControlIssued, time: float) -> Iterator[str]:
         resume = (event.instance, event.checkpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from protocol.history import LifeStarted, Record, RunEnded
+from protocol.history import GroupMoved, LifeStarted, Record, Restored, RunEnded, StallReported, StepCommitted
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 STUCK = {
@@ -13,25 +13,54 @@ STUCK = {
     "steps": "the step budget ran out",
     "time": "the virtual-time budget ran out",
 }
+SLACK_S = 1e-6  # rounding of summed times
 
 
 class EveryRunProgressesOrEndsTyped(Judge):
-    """Every run trains all its steps, or ends with a typed error that its contract allows, within its step and time budgets."""
+    """Every run trains all its steps, or ends with a typed error that its contract allows, within its step and time budgets,
+    and while steps remain it publishes a group or commits a step at least once in a stall timeout.
+
+    Standing still is right only where the contract says so (``may_stall``), and then the watchdog must have said it.
+    """
 
     invariant = "I67"
     needs = (LifeStarted,)
-    sees = (RunEnded,)
+    sees = (GroupMoved, Restored, RunEnded, StallReported, StepCommitted)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.steps = -1  # of RunEnded
+        self.progress = -1.0  # -1: no pump runs yet, or no step remains
+        self.trained = False  # no step remains
+        self.reported = False  # that there was none since
 
     def on(self, record: Record) -> Iterable[Violation]:
-        if isinstance(record.event, RunEnded):
-            self.steps = record.event.steps
+        event = record.event
+        if type(event) is GroupMoved:
+            return self._moved(record) if event.after == "FINALIZED" else ()
+        if type(event) is StepCommitted:
+            found = self._moved(record)
+            if event.step >= self.terms.job.train_steps:
+                self.progress, self.trained = -1.0, True
+            return found
+        if type(event) is RunEnded:
+            self.steps = event.steps
             if self.steps != self.terms.job.train_steps:
                 return (self.broken(f"the run ended after {self.steps} of {self.terms.job.train_steps} steps", record),)
+        elif type(event) is StallReported:
+            self.reported = True
+        elif type(event) is Restored:
+            self.progress = record.time
         return ()
+
+    def _moved(self, record: Record) -> Iterable[Violation]:
+        if self.trained:
+            return ()
+        since, self.progress, self.reported = self.progress, record.time, False
+        idle_s = record.time - since
+        if since < 0 or self.terms.contract.may_stall or idle_s <= self.terms.job.watchdog.stall_timeout_s + SLACK_S:
+            return ()
+        return (self.broken(f"no group was published and no step committed for {idle_s:.3f} s", record),)
 
     def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
         if status.outcome == "crashed":
@@ -44,6 +73,10 @@ class EveryRunProgressesOrEndsTyped(Judge):
                 return ()
             allowed = ", ".join(self.terms.contract.may_end) or "none"
             return (self.broken(f"the run failed with {status.error or 'an unnamed error'} (allowed: {allowed})"),)
+        if self.terms.contract.may_stall and self.reported:
+            return ()
         what = STUCK.get(status.outcome, status.outcome)
+        if self.terms.contract.may_stall:
+            what = f"{what}, and no watchdog has said that nothing moves"
         text = f"{what}; error: {status.error or 'none'}; waiting: {status.waiting or 'nobody'}"
         return (self.broken(text),)

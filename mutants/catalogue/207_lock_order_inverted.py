@@ -35,5 +35,5 @@ async with run.barrier.mutation("recovery_retries"):
         ),
     ),
     scenario="workplace",
-    judges=("I67",),
+    judges=("I19", "I67"),
 )

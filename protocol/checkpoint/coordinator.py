@@ -6,7 +6,8 @@ Giving up is safe: the instance's lease reopens it. ``decide_cause`` is where a 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -120,11 +121,11 @@ class GymCoordinator:
     async def _ask_all(self, messages: Mapping[str, Control]) -> list[Answer]:
         """All at once; every answer is awaited, in order of instance."""
         return await self._all(
-            {f"{type(message).__name__.lower()}-{name}": self._ask(name, message) for name, message in messages.items()}
+            {f"{type(message).__name__.lower()}-{name}": partial(self._ask, name, message) for name, message in messages.items()}
         )
 
-    async def _all(self, asking: Mapping[str, Coroutine[Any, Any, Answer]]) -> list[Answer]:
-        tasks = [self.rt.spawn(work, name) for name, work in asking.items()]
+    async def _all(self, asking: Mapping[str, Callable[[], Coroutine[Any, Any, Answer]]]) -> list[Answer]:
+        tasks = [self.rt.spawn(work(), name) for name, work in asking.items()]
         try:
             return await self.rt.all_of(tasks)
         finally:
@@ -142,7 +143,7 @@ class GymCoordinator:
         """Participants of every instance, within one ``gym_spinup_timeout_s`` for all of them and all tries. Raises what
         failed: a hung participant makes the start fail as UNAVAILABLE; OwnershipError if a name is there twice."""
         limit = self.rt.now() + self.job.rollout_recovery.gym_spinup_timeout_s
-        answers = await self._all({f"discover-{name}": self._discover_by(limit, name) for name in self.instances})
+        answers = await self._all({f"discover-{name}": partial(self._discover_by, limit, name) for name in self.instances})
         raise_first(answers)
         for answer in answers:
             topology: Topology = answer.reply

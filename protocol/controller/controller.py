@@ -52,6 +52,7 @@ class Controller:
         await restore(self.run, self.anchor, self.snapshots.coordinator)
         self.flow.permits.take_now(len(self.run.ledger.groups))  # restored work first, before anything is reserved
         self.restored = True
+        self.run.progressed()
         await self._sync_weights()
         recovery = self.rt.spawn(self.rollouts.recover(await self.rollouts.unfinished()), "recovery")
         rollouts = self.rt.spawn(self.rollouts.pump(), "rollout-pump")

@@ -61,6 +61,7 @@ async def _publish(run: Run, name: str) -> None:
     rt.record(FinalizeIssued(group=name))
     published = await _ask_finalizer(run, group)
     ledger.move(name, Publish(rows=published.rows))
+    run.progressed()
     run.replay.commit(slot_of(name, group.ordinal, group.target_step, published.rows))
     rt.record(
         FinalizeDone(
@@ -105,11 +106,12 @@ async def _ask_finalizer(run: Run, group: Group) -> GroupPublished:
 
 
 async def clear_staging(run: Run, group: Group) -> None:
-    """Staged rows of a group that needs them no more. Unknown keys are ignored by the data plane."""
+    """Staged rows of a group that needs them no more, in a mutation of its own or its caller's (a checkpoint may wait for that
+    one by now). Unknown keys are ignored by the data plane."""
     keys = staged_keys(group, run.job.max_turns)
-    async with run.barrier.mutation("sample_clears"):  # nested in the mutation that made them needless
+    async with run.barrier.mutation("sample_clears"):
         await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
-        run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
+    run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
 
 
 async def clear_orphans(run: Run) -> None:

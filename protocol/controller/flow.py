@@ -13,8 +13,8 @@ from protocol.run import Run
 class Flow:
     def __init__(self, run: Run) -> None:
         rt, job = run.rt, run.job
-        self.permits = Permits(rt, job.max_buffered_rollouts)  # one a group, from its reservation until it is trained or dropped
-        self.slots = Permits(rt, job.inflight_prompts)  # one a group while it generates
+        self.permits = Permits(rt, job.max_buffered_rollouts, "a buffer permit")  # one a group, until it is trained or dropped
+        self.slots = Permits(rt, job.inflight_prompts, "a generation slot")  # one a group while it generates
         self.rollout_permitted = True  # False while weights are pushed
         self.groups_committed = 0
         self.admission = rt.signal()  # a batch may have become admissible

@@ -166,6 +166,7 @@ class TrainPump:
             self.flow.permits.release(len(ordinals))
             run.version += 1
             run.steps += 1
+            run.progressed()
             self.rt.record(
                 StepCommitted(
                     step=step,

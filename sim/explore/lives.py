@@ -206,9 +206,6 @@ class OpenLife:
         self.external = external
         self.judge_ns = 0
         self.panel = Panel(setting.judges, setting.scenario.terms)
-        before = perf_counter_ns()
-        self.panel.begin(Durable(files, setting.memory), external)
-        self.judge_ns += perf_counter_ns() - before
         self.world = World(
             setting.scenario,
             setting.seed,
@@ -221,6 +218,11 @@ class OpenLife:
             clean_up=setting.clean_up,
             external=external,
         )
+        tampered = self.world.tampered
+        before = perf_counter_ns()
+        changed = Durable(tampered.after, setting.memory) if tampered is not None else None
+        self.panel.begin(Durable(files, setting.memory), external, changed)
+        self.judge_ns += perf_counter_ns() - before
         self._crash: Callable[[], bool] | None = None
         self.cut = 0  # events of the clean-up
         self.clean_steps = 0
@@ -284,7 +286,8 @@ class OpenLife:
             self.panel.seen[kind] = self.panel.seen.get(kind, 0) + count
         if not crashed:
             before = perf_counter_ns()
-            self.panel.end(Durable(files, self.setting.memory), external, status, references)
+            judged = world.tampered.undone(files) if world.tampered is not None else files
+            self.panel.end(Durable(judged, self.setting.memory), external, status, references)
             self.judge_ns += perf_counter_ns() - before
         life = Life(
             number=self.number,

@@ -11,7 +11,7 @@ import msgspec
 from protocol.history import Record
 from protocol.spread import Spread, spread_of
 from protocol.work import Work
-from sim.explore.classes import Classes, CrashClass
+from sim.explore.classes import Classes
 from sim.explore.points import Address, Head, Points
 
 
@@ -53,13 +53,14 @@ def losses(points: Points, judged: Sequence[int], classes: Classes, life_1: Sequ
     by_class: dict[int, list[Work]] = {}
     for point in judged:
         address = points.address(point)
-        numbers = [number for number, _ in classes.pairs[points.pair[point]]]
-        found = [_lost(classes.rows[number], places[address[:3]]) for number in numbers]
-        works = [work for work in found if work is not None]
-        for number, work in zip(numbers, found, strict=True):
-            if work is not None:
-                by_class.setdefault(number, []).append(work)
-        if len(works) == len(found):
+        pair, place = classes.pairs[points.pair[point]], places[address[:3]]
+        works: list[Work] = []
+        for number, _ in pair:
+            row = classes.rows[number]
+            if row.again is not None and row.status == "ended":
+                works.append(row.again.before(place))
+                by_class.setdefault(number, []).append(works[-1])
+        if len(works) == len(pair):
             by_point[address] = _largest(works)
     return Losses(points=by_point, classes=by_class)
 
@@ -75,11 +76,9 @@ def events_by_then(records: Sequence[Record]) -> dict[Head, int]:
     return places
 
 
-def _lost(row: CrashClass, events: int) -> Work | None:
-    return row.again.before(events) if row.again is not None and row.status == "ended" else None
-
-
 def _largest(works: Sequence[Work]) -> Work:
+    if all(work == works[0] for work in works):
+        return works[0]
     return Work(
         tokens=max(work.tokens for work in works),
         turns=max(work.turns for work in works),

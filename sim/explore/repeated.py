@@ -16,11 +16,15 @@ class Repeated:
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._at = array(NUMBERS, (piece.at for piece in pieces))
         self._sums = {what: _sums(pieces, what) for what in (TOKENS, TURNS, ROLLOUTS)}
+        self._made: dict[int, Work] = {}  # most crash points lie between the same two pieces as the one before
 
     def before(self, events: int) -> Work:
         """Of the first ``events`` records of life 1: what a crash right after them loses."""
         place = bisect_left(self._at, events)
-        return Work(**{what: sums[place] for what, sums in self._sums.items()})
+        work = self._made.get(place)
+        if work is None:
+            work = self._made[place] = Work(**{what: sums[place] for what, sums in self._sums.items()})
+        return work
 
 
 def _sums(pieces: Sequence[Piece], what: str) -> array[int]:

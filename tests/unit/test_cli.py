@@ -280,3 +280,15 @@ def test_a_saved_sweep_says_what_each_judged_point_lost(small: str, tmp_path: Pa
     assert len(rows) == 15 and all(len(row["address"]) == 4 for row in rows)
     assert max(row["tokens"] for row in rows) == report["lost_work"]["tokens"]["max"]
     assert "lost work a crash" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_saved_run_has_the_figures_of_the_live_one(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(tmp_path / "out")
+    main(["run", small, "--crash", "controller-GroupsClaimed-1-none", "--out", folder, "--json"])
+    live = object_of(capsys)["figures"]
+    main(["judge", folder, "--json"])
+    assert object_of(capsys)["figures"] == live
+    assert [life["life"] for life in live["lives"]] == [1, 2] and live["lost_work"][0]["done"]["tokens"] > 0
+    main(["judge", folder])
+    text = capsys.readouterr().out
+    assert "figures of life 2" in text and "the crash of life 1 cost" in text

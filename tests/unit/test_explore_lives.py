@@ -143,7 +143,7 @@ def test_a_life_that_never_advances_virtual_time_ends_by_its_step_budget() -> No
     assert (life.status.outcome, life.now) == ("steps", 0.0)
     (violation,) = life.panel.violations
     assert violation.invariant == "I67"
-    assert violation.found.startswith("the step budget ran out; error: none; waiting: controller/main at spin: ")
+    assert violation.found.startswith("the step budget ran out; error: none; waiting: controller/main at spin waits for ")
 
 
 def test_an_interrupt_while_processes_start_leaves_no_coroutine_behind() -> None:

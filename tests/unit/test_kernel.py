@@ -332,10 +332,11 @@ def test_an_idle_world_says_who_waits_on_what() -> None:
 
     status = live(main)
     assert status.outcome == "idle"
-    lines = status.waiting.split("\n")
-    assert lines[0].startswith("controller/main at ")
-    assert lines[0].endswith(": the first of (the end of task 'never'; a signal)")
-    assert lines[1].endswith(": an item of a queue")
+    assert [node.task for node in status.waits.nodes] == ["controller/main", "controller/never"]
+    (line,) = status.waiting.split("\n")
+    first, second = line.split(" <- ")
+    assert first.startswith("controller/main at ") and first.endswith(" waits for the end of controller/never")
+    assert second.startswith("controller/never at ") and second.endswith(" waits for an item of a queue")
 
 
 def test_two_tasks_that_wake_each_other_at_one_instant_run_into_the_step_budget() -> None:

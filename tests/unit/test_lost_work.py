@@ -23,7 +23,9 @@ from protocol.judging import smallest
 from protocol.spread import Spread, spread_of
 from protocol.work import Work, WorkLog, lost_work
 from scenarios.model import Scenario
+from sim.explore.lives import Setting, run_plan
 from sim.explore.lost import events_by_then, lost_work_of
+from sim.explore.points import PlanItem
 from sim.explore.repeated import Repeated
 from sim.explore.sweep import sweep
 
@@ -155,3 +157,19 @@ def test_every_class_row_says_what_its_points_lose() -> None:
     assert result.lost_work["level"] == "turn" and result.lost_work["points"] == 40
     assert all(row.lost_work["points"] == row.points for row in result.rows)
     assert max(row.lost_work["tokens"]["max"] for row in result.rows) == result.lost_work["tokens"]["max"]
+
+
+def test_what_a_sweep_says_of_a_point_is_what_its_plan_run_alone_loses() -> None:
+    """No sharing, no prefix sums: two lives from the beginning, for each disk outcome, and their histories compared."""
+    result = sweep(small("turn"), 0, (), points=12, verify=False)
+    setting = Setting(scenario=small("turn"), seed=0, judges=())
+    checked = 0
+    for address, work in list(result.losses.points.items())[::2]:
+        alone = []
+        for outcome in ("none", "all"):
+            first, second = run_plan(setting, (PlanItem.at(address, outcome),))
+            alone.append(lost_work(first.history, second.history))
+        assert work.tokens == max(one.tokens for one in alone), address.words()
+        assert work.turns == max(one.turns for one in alone) and work.rollouts == max(one.rollouts for one in alone)
+        checked += work.tokens > 0
+    assert checked > 2

@@ -379,5 +379,5 @@ def test_the_list_of_what_is_waited_for_names_a_process_that_stands_still() -> N
     world = toy_world(controller=main, gym_0=gym, faults=(fault,))
     status = world.live()
     assert status.outcome == "idle"
-    assert "controller stands still" in status.waiting
+    assert "waits for controller to go on, which stands still" in status.waiting
     assert world.faults.effects() == {0: "controller waits for AnchorMade number 9 of gym-0, which never came"}

@@ -262,7 +262,7 @@ def test_a_fault_says_what_it_does_in_full(tmp_path: Path) -> None:
     )
     (fault,) = load(written(tmp_path, text)).scenario.faults
     assert (fault.process, fault.event, fault.occurrence, fault.verb) == ("controller", "SnapshotStarted", 1, "fail_call")
-    assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1}
+    assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1, "cause": None}
 
 
 def test_a_mark_to_be_reached_is_the_name_of_an_event(tmp_path: Path) -> None:

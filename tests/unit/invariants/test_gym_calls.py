@@ -73,9 +73,24 @@ def test_a_call_given_up_with_its_phase_is_over():
 
 
 def test_a_silent_stall_breaks_I30_and_a_reported_one_does_not():
-    quiet = [at(0, RESTORED), at(402.5, STEP)]
-    assert judged(CallsEndInTime, *quiet) == ["Nothing moved for 402.500 s and nothing was reported within 402 s."]
+    quiet = [at(0, RESTORED), at(401.5, STEP)]
+    assert judged(CallsEndInTime, *quiet) == ["Nothing moved for 401.500 s and nothing was reported within 401 s."]
     assert judged(CallsEndInTime, quiet[0], at(401, StallReported(400.0, "warn")), quiet[1]) == []
+
+
+def test_a_run_that_never_moves_again_must_have_said_so_by_its_end():
+    def found(*steps, **status):
+        return judged(CallsEndInTime, at(0, RESTORED), *steps, status=RunStatus(**status))
+
+    assert found(outcome="time", at_s=401.0) == []
+    assert found(at(401, StallReported(400.0, "warn")), outcome="time", at_s=402.0) == []
+    assert len(found(outcome="time", at_s=402.0)) == len(found(outcome="steps", at_s=402.0)) == 1
+    assert found(outcome="idle", at_s=3.0) == ["Nothing can move any more since 0.000 s, and nobody is left to report it."]
+
+
+def test_once_every_step_is_trained_nothing_must_move():
+    last = StepCommitted(3, 3, (0,), 1, "w")
+    assert judged(CallsEndInTime, at(0, RESTORED), at(9, last), status=RunStatus("time", at_s=900.0)) == []
 
 
 # --- I31

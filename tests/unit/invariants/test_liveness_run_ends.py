@@ -6,8 +6,8 @@ import pytest
 from run_files import ENDED, by_controller, judge, terms
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
-from protocol.history import RunEnded
-from protocol.judging import Contract, RunStatus
+from protocol.history import GroupMoved, Record, Restored, RunEnded, StallReported, StepCommitted, key_set
+from protocol.judging import Contract, Durable, Panel, RunStatus
 
 
 def judged(*events, status, contract=None):
@@ -41,3 +41,42 @@ def test_a_typed_failure_is_right_only_where_the_contract_says_so():
     assert judged(status=failed, contract=Contract(may_end=("RestoreRefused",))) == []
     assert "RestoreRefused: gym-1 lacks agent" in judged(status=failed)[0].found
     assert judged(status=RunStatus("failed", "KeyError: 'x'"), contract=Contract(may_end=("RestoreRefused",))) != []
+
+
+NOTHING = key_set(())
+RESTORED = Restored("", 0, 0, 0, 0, 0, -1, 0, 0, 0, NOTHING, NOTHING, NOTHING, NOTHING, "")
+PUBLISHED = GroupMoved("g", "FINALIZING", "FINALIZED")
+STALLED = StallReported(600.5, "warn")
+MAY_STALL = Contract(may_stall=True)
+
+
+def timed(*steps, contract=None, status=ENDED):
+    panel = Panel([EveryRunProgressesOrEndsTyped], terms(contract))
+    for number, (time_s, event) in enumerate(steps):
+        panel.feed(Record(number, time_s, "controller", 1, "main", event))
+    panel.end(Durable({}), None, status, None)
+    assert panel.crashed == {}
+    return [violation.found for violation in panel.violations]
+
+
+def test_progress_within_every_stall_timeout_is_held():
+    assert timed((0, RESTORED), (600, PUBLISHED), (1200, StepCommitted(1, 1, (0,), 1, "w")), (1500, RunEnded(3))) == []
+
+
+def test_a_run_that_stands_still_breaks_I67_unless_its_contract_allows_it():
+    stood = [(0, RESTORED), (600.5, STALLED), (700, PUBLISHED), (701, RunEnded(3))]
+    assert timed(*stood) == ["no group was published and no step committed for 700.000 s"]
+    assert timed(*stood, contract=MAY_STALL) == []
+
+
+def test_after_the_last_step_nothing_must_move():
+    assert timed((0, RESTORED), (1, StepCommitted(3, 3, (0,), 1, "w")), (900, PUBLISHED), (901, RunEnded(3))) == []
+
+
+def test_being_stuck_is_right_only_if_the_contract_allows_it_and_the_watchdog_said_it():
+    stuck = RunStatus("time", at_s=3600.0)
+    assert timed((0, RESTORED), (601, STALLED), contract=MAY_STALL, status=stuck) == []
+    assert "no watchdog has said" in timed((0, RESTORED), contract=MAY_STALL, status=stuck)[0]
+    assert len(timed((0, RESTORED), (601, STALLED), status=stuck)) == 1
+    moved = [(0, RESTORED), (601, STALLED), (602, PUBLISHED)]  # what was said is about an earlier stall
+    assert len(timed(*moved, contract=MAY_STALL, status=stuck)) == 1
