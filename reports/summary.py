@@ -41,6 +41,11 @@ def sweep_figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]  # fmt: skip
     if report.get("lost_work", {}).get("points"):  # a sweep that an earlier version saved has none
         rows.append(("lost work a crash", lost_work_text(report["lost_work"])))
+    partial = report.get("partial")
+    if partial:
+        text = f"{partial['run']:,} of {partial['addresses']:,} addresses of {', '.join(partial['processes'])}"
+        text += f": {partial['held']:,} held, {partial['broken']:,} broken, {partial['unknown']:,} unknown"
+        rows.append(("partial crashes", text))
     carries = {name: count for name, count in report.get("carries", {}).items() if count}
     if carries:
         rows.append(("classes by a carry", ", ".join(f"{name} {count}" for name, count in carries.items())))

@@ -64,7 +64,8 @@ class SavedLife(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``run.json``. ``command`` runs it again; ``token`` is '' where no crash was asked for."""
+    """``run.json``. ``command`` runs it again; ``token`` is '' where no crash was asked for. ``fail``: the partial crashes of
+    life 1, which are the last faults of ``scenario`` (the reference ran without them)."""
 
     format: int = FORMAT
     kind: str = "run"
@@ -80,6 +81,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     versions: dict[str, str]
     lives: tuple[SavedLife, ...]
     reference: SavedLife | None = None
+    fail: tuple[str, ...] = ()
 
 
 class SavedSweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

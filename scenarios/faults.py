@@ -8,9 +8,9 @@ What has no verb of its own is said with these:
                                         and a ``discard`` of the group while it is on its way
     a delayed data-plane save           ``delay`` of SaveCheckpoint (the request: the save is late; the reply: its word is)
     a delayed weight write              ``delay`` of SaveWeights, or of SetWeightVersion for the weights of the workers
-    a train step that commits at any await    ``hold`` the controller's cut: ``hold`` belongs to one process, so hold what
-                                        the cut waits for (gym-0 at ControlReceived, data-plane at FileIssued) until the
-                                        controller records StepCommitted
+    a train step that commits at any await    ``stall`` or ``hold`` what that await waits for (gym-0 at ControlReceived until
+                                        the controller records StepCommitted), and ``delay`` the reply of TrainGroup so
+                                        that the step is under way by then (scenario step-in-a-gym-phase)
     a group discarded at any await      ``discard`` at any event, on either edge
 """
 
@@ -295,7 +295,7 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
         wrong.append(f"{where}.do.{verb} is not a known verb{close}: it must be one of {', '.join(VERBS)}")
         return None, wrong
     try:
-        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_defaults=verb in RESTART)
+        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_none=True, exclude_defaults=verb in RESTART)
     except ValidationError as error:
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
     wrong += _misplaced(verb, (at["process"], event), arguments, job, f"{where}.do.{verb}")

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from protocol.controller.budgets import backoff_s
 from protocol.controller.flow import Flow
-from protocol.errors import CAUSE_OF_NO_RESULT, Cause, Lost, PeerFailed, ProtocolError
+from protocol.errors import CAUSE_OF_NO_RESULT, Cause, Lost, PeerFailed, ProtocolError, Refusal
 from protocol.history import (
     CompletionArrived,
     FailureArrived,
@@ -179,7 +179,7 @@ class RowStream:
                 continue
             try:
                 taken = await item
-            except (Lost, PeerFailed):
+            except (Lost, PeerFailed, Refusal):  # Gym refuses a row by an item; who refuses the stream cannot take it now
                 self.rt.record(StreamOver(instance=self.instance, how="lost"))
                 return "broken"
             if taken is END:

@@ -15,7 +15,8 @@ from typing import Any
 from protocol.config import Job
 from protocol.errors import Cause, MissingFile, ProtocolError, Refusal, row_cause
 from protocol.gym import records
-from protocol.gym.cohort import Seat, Verifier
+from protocol.gym.cohort import COHORT_PATIENCE_S, Seat, Verifier
+from protocol.gym.lease import INSTANT_S
 from protocol.gym.records import SessionRecord, state_digest
 from protocol.history import (
     ChildEnded,
@@ -218,8 +219,15 @@ class Sessions:
             session.parked = True
             del self.unsettled[session.number]
             self.moved.set()
+            until = self.rt.now() + COHORT_PATIENCE_S
             while session.number in self.held:
-                await self.judged.wait()
+                left = until - self.rt.now()
+                if left > INSTANT_S:
+                    await self.rt.first_of(self.judged.wait(), timeout_s=left)
+                    continue
+                until = self.rt.now() + COHORT_PATIENCE_S
+                if not self.closed:  # nobody can come in meanwhile
+                    verifier.give_up(seat)
         return verifier.reward(seat)
 
     def release(self, keys: list[str]) -> None:

@@ -8,10 +8,11 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from protocol.work import __doc__ as lost_work_text
-from reports.figures.barriers import Barrier
+from reports.figures.barriers import Barrier, Lock
 from reports.figures.definition import Durations
 from reports.figures.gym import ControlCalls, Gym, GymCheckpoint
 from reports.figures.life import CrashLoss, LifeFigures, RunFigures
+from reports.figures.processes import Processes
 from reports.figures.recovery import RolloutRecovery, TrainStep
 from reports.figures.rows import Rows
 from reports.figures.snapshots import CheckpointOutcome, RolloutCheckpoint, Snapshots
@@ -36,8 +37,8 @@ left out of `points`. `sweep --out` saves it for each class (`classes.jsonl`: `l
 (`lost_work.jsonl`), and `sweep --levels rollout,sibling,turn` (or `--level all`) compares recovery levels under one seed.
 """
 STRUCTS: tuple[type[msgspec.Struct], ...] = (
-    RunFigures, LifeFigures, Snapshots, RolloutCheckpoint, CheckpointOutcome, RolloutRecovery, Barrier, Gym, GymCheckpoint,
-    ControlCalls, Rows, TrainStep, CrashLoss, Durations,
+    RunFigures, LifeFigures, Snapshots, RolloutCheckpoint, CheckpointOutcome, RolloutRecovery, Barrier, Lock, Processes, Gym,
+    GymCheckpoint, ControlCalls, Rows, TrainStep, CrashLoss, Durations,
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from sim.explore.lives import Life
 from sim.explore.lost import Losses, as_plain, lost_work_of
 from sim.explore.points import Address, Plan, PlanItem, Points
 
+NOT_PRINTED = ("rows", "life_1", "kinds_seen", "losses", "partial_failures")
 WORST = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_REACHED)
 
 
@@ -30,7 +31,7 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 class Failure:
     """One broken guarantee: the smallest plan that shows it, and at how many judged points it shows.
 
-    An empty ``plan`` means life 1 breaks it without any crash.
+    An empty ``plan`` means life 1 breaks it without any crash; ``fail`` is then the partial crash that does it, if one does.
     """
 
     invariant: str
@@ -39,6 +40,7 @@ class Failure:
     points: int
     class_key: str = ""
     token: str = ""
+    fail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,8 @@ class SweepResult:
     life_1: Life | None
     lost_work: dict[str, Any] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
+    partial: dict[str, Any] | None = None  # ``PartialCrashes.as_json``; None: none were asked for
+    partial_failures: list[Failure] = field(default_factory=list)
 
     @property
     def reference(self) -> Life:
@@ -131,11 +135,13 @@ class SweepResult:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data. Class rows and life 1 are saved on their own, not printed."""
-        out = {name: value for name, value in vars(self).items() if name not in ("rows", "life_1", "kinds_seen", "losses")}
+        out = {name: value for name, value in vars(self).items() if name not in NOT_PRINTED}
         out["seeds"] = list(self.seeds)
         out["verdict"] = self.verdict.value
         out["violations"] = [asdict(failure) for failure in self.violations]
         out["verified"] = asdict(self.verified)
+        if self.partial is None:
+            del out["partial"]
         return out
 
 
