@@ -180,7 +180,9 @@ class Delay(OfMessages):
 
 
 class Duplicate(OfMessages):
-    """They land twice."""
+    """They land twice: the second time ``by_s`` later, past everything that was sent meanwhile."""
+
+    by_s: float = Field(default=0.0, ge=0.0, le=100_000.0)
 
 
 class Reorder(OfMessages):
