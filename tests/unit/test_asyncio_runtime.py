@@ -11,12 +11,13 @@ import explore_toys as toys
 import msgspec
 import pytest
 
-from protocol.errors import Cause, Lost, MissingFile, PeerFailed, Refusal
+from protocol.errors import Cause, ConfigError, Lost, MissingFile, PeerFailed, Refusal
 from protocol.history import FileDone, FileIssued, FileRead, LifeStarted, ProcessStarted, StepCommitted
 from protocol.runtime import END, Outlet, Runtime
 from real.files import REMOVED, files_below
 from real.recorder import read_history, read_status
 from real.world import run_one_life, status_file
+from scenarios.faults import Fault
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -66,6 +67,22 @@ def test_a_life_has_two_stages_and_leaves_its_history_and_status(bench: Bench) -
 
 def test_a_life_that_left_no_status_was_killed(tmp_path: Path) -> None:
     assert read_status(tmp_path / "life-1.status.json").outcome == "crashed"
+
+
+def test_a_fault_that_the_real_world_cannot_do_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    fault = Fault(process="gym-0", event="EpisodeAdmitted", verb="stall", arguments={"process": "gym-0", "for_s": 1.0})
+    with pytest.raises(ConfigError, match="the real world cannot do stall"):
+        run_one_life(
+            {"controller": toys.count},
+            tmp_path / "root",
+            tmp_path / "life-1.history",
+            1,
+            seed=0,
+            time_scale=0.01,
+            limit_s=5.0,
+            faults=(fault,),
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sequence_numbers_go_on_over_both_stages_and_time_starts_again(bench: Bench) -> None:
