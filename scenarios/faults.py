@@ -300,7 +300,7 @@ def fault_from(
         wrong.append(f"{where}.do.{verb} is not a known verb{close}: it must be one of {', '.join(VERBS)}")
         return None, wrong
     try:
-        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_none=True, exclude_defaults=verb in RESTART)
+        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_defaults=verb in RESTART)
     except ValidationError as error:
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
     wrong += _misplaced(verb, (at["process"], event), arguments, job, services, f"{where}.do.{verb}")
