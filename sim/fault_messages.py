@@ -11,6 +11,7 @@ its end, count as replies. Of several that match, the one armed first is taken, 
                 Lost (``broken``) or nothing (``lost``)
     refuse      the next ``rows`` rows that come to the door of ``instance`` are refused as a checkpoint would refuse them
     fail_row    the next ``rows`` rows that come to the door of ``instance`` fail there, as ``terminal`` or ``no_result`` says
+    stray       the next row at the door of ``instance`` brings a session along that nobody sent
     abort       the newest model call that runs at ``worker``, or the next one there, is aborted: INFRA
     break_stream   the first stream from ``instance`` that delivers an item from now on breaks after ``rows`` delivered
                    items (the caller gets Lost, or an early END if ``clean``); the serving handler is left alone
@@ -33,6 +34,7 @@ from sim.armed import DONE, Armed
 if TYPE_CHECKING:
     from sim.network import Network, Request
 
+STRAY = 999  # the number of a rollout that nobody counted
 ABORT_S = 0.02  # how far into a model call an abort that waited for it comes
 Landing = Callable[[Any, Any], None]
 Message = tuple[Landing, Any, Any]
@@ -67,6 +69,7 @@ class MessageFaults:
             "reorder": self._arm_message,
             "refuse": self._arm_refuse,
             "fail_row": self._arm_refuse,
+            "stray": self._arm_refuse,
             "abort": self._arm_abort,
         }
 
@@ -140,7 +143,7 @@ class MessageFaults:
     # --- what comes to a door ------------------------------------------------------------------------------------
 
     def _arm_refuse(self, armed: Armed) -> None:
-        armed.left = int(armed.arguments["rows"])
+        armed.left = int(armed.arguments.get("rows", 1))
         self.at_door.append(armed)
 
     def _arm_abort(self, armed: Armed) -> None:
@@ -155,6 +158,11 @@ class MessageFaults:
         message, peer = request.message, request.peer
         for armed in self.at_door:
             if isinstance(message, RunRows) and armed.arguments.get("instance") == peer:
+                if armed.fault.verb == "stray":
+                    self.at_door.remove(armed)
+                    row = msgspec.structs.replace(message.rows[0], rollout_id=f"{message.rows[0].sample}r{STRAY}", attempt=0)
+                    armed.done(f"{GymCheckpointEpisode(row.rollout_id, 0).capture_key} came to {peer}, and nobody had sent it")
+                    return self._bringing(handler, msgspec.structs.replace(message, rows=(*message.rows, row)))
                 stopped, rest = message.rows[: armed.left], message.rows[armed.left :]
                 armed.left -= len(stopped)
                 if not armed.left:
@@ -179,6 +187,12 @@ class MessageFaults:
                 outlet.send(RowRefused(key, PARKED, 0.0))
             if rest.rows:
                 await handler(rest, outlet)
+
+        return answer
+
+    def _bringing(self, handler: Handler, more: RunRows) -> Handler:
+        async def answer(message: RunRows, outlet: Outlet) -> None:
+            await handler(more, outlet)
 
         return answer
 

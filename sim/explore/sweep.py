@@ -186,6 +186,11 @@ def _result(explorer: Explorer, judged: Sequence[int], lost: Losses, verified: V
         wall_s=round(wall_s, 3),
         peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         history_hash=history.hexdigest(),
+        repeated_work={
+            "points": counted.repeating,
+            "effects": sum(row.effects_again for row in ran),
+            "most": max((row.effects_again for row in ran), default=0),
+        },
         rows=[class_row(row, lost.classes.get(number, ())) for number, row in enumerate(classes.rows) if row.was_run],
         carries=classes.carries(),
         verified=verified,

@@ -352,3 +352,39 @@ def test_a_hold_that_comes_too_late_stops_nothing_and_says_so() -> None:
     until = {"process": "gym-0", "event": "AnchorMade"}
     world = live(controller=main, gym_0=says, faults=(ToyFault(**AT, verb="hold", arguments={"until": until}),))
     assert world.faults.effects() == {0: "AnchorMade number 1 of gym-0 had been recorded before controller came there"}
+
+
+def test_a_process_killed_by_what_its_own_step_set_off_dies_at_the_end_of_that_step() -> None:
+    async def main(rt: Any) -> None:
+        await armed(rt)
+        assert await rt.first_of(rt.call("gym-0", Ask(1)), timeout_s=QUIET_S) == 0
+
+    async def answers(rt: Any) -> None:
+        async def ask(message: Ask) -> int:
+            return message.number  # the reply is duplicated, and that is reported inside this step
+
+        rt.serve({Ask: ask})
+
+    twice = of("duplicate", what="reply")
+    kill = ToyFault("job", "FaultInjected", "kill", {"process": "gym-0"}, occurrence=2, edge="before")
+    world = live(controller=main, gym_0=answers, faults=(twice, kill))
+    assert world.faults.effects() == {0: "", 1: ""}
+    assert not world.fates.by_name["gym-0"].alive
+    assert world.kernel.doomed == ""
+
+
+def test_a_message_that_is_reordered_by_a_sender_that_stands_still_leaves_when_it_goes_on() -> None:
+    async def main(rt: Any) -> None:
+        await rt.sleep(1.0)
+        rt.record(AnchorMade("now"))
+        calls = [rt.call("gym-0", Ask(number)) for number in (1, 2)]
+        for call in calls:
+            await call
+        assert 3.0 < rt.now() < 3.1
+
+    faults = (
+        ToyFault(**AT, verb="stall", arguments={"process": "controller", "for_s": 2.0}, edge="before"),
+        ToyFault(**AT, verb="reorder", arguments={"operation": "Ask", "to": "gym-0", "what": "request"}, edge="before"),
+    )
+    world = live(controller=main, gym_0=gym, faults=faults)
+    assert len(asked(world)) == 2
