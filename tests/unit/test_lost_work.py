@@ -196,6 +196,6 @@ def test_a_gym_instance_that_dies_alone_loses_work_and_a_sweep_says_how_much() -
     result = sweep(small("turn"), 0, (), points=3, verify=False, partial=(("gym-0",), "restart", 0.5))
     assert result.partial is not None
     lost = result.partial["lost_work"]
-    assert lost["points"] == len(result.losses.partial) == result.partial["run"] > 10
+    assert 10 < lost["points"] == len(result.losses.partial) <= result.partial["run"]
     assert lost["tokens"]["max"] == max(work.tokens for work in result.losses.partial) > 0
     assert lost["rollouts"]["mean"] > 0
