@@ -15,6 +15,7 @@ from protocol.judging import Durable, Judge, Panel, Verdict, Violation
 from rollproof.plausible import records_fit
 from rollproof.saving import Packed, SavedLife, SavedRun, life_files, unpack_files, unpack_history
 from scenarios.model import Scenario
+from scenarios.partial import Partial, first_life
 from sim.faults import without_effect
 from sim.tamper import tampered
 
@@ -34,13 +35,17 @@ class JudgedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge_saved(run: SavedRun, packed: Packed, judges: Judges, folder: Path | None = None) -> JudgedRun:
     """Judge every life of a run. Raises InputError, which names the file below ``folder``, if one cannot be read."""
+    partials = tuple(Partial.parse(text, run.scenario.job) for text in run.fail)
     references: Mapping[str, Any] | None = None
     if run.reference is not None:
         references = _life(run.reference, packed, judges, run.scenario, None, folder)[0].summaries()
     panels: list[Panel] = []
     histories: list[list[Record]] = []
     for life in run.lives:
-        panel, records = _life(life, packed, judges, run.scenario, references if run.plan else None, folder)
+        first = bool(partials) and life.number == 1
+        compared = references if run.plan or life.number > 1 else None
+        by = first_life(run.scenario, partials) if first else run.scenario
+        panel, records = _life(life, packed, judges, by, compared, folder)
         panels.append(panel)
         histories.append(records)
     rows, messages = _rows(run.scenario, judges, panels)
@@ -93,12 +98,12 @@ def _life(
     panel = Panel(judges, scenario.terms)
     began = unpack_files(packed[start], where[start])
     hand = tampered(began, scenario.faults, life.number)
-    panel.begin(Durable(began), changed=Durable(hand.after) if hand is not None else None)
+    panel.begin(Durable(began), life.external[0], changed=Durable(hand.after) if hand is not None else None)
     for record in records:
         panel.feed(record)
     files = unpack_files(packed[end], where[end])
     if life.status.outcome != "crashed":  # a crashed life has no end to judge: what it still owed fell with it
-        panel.end(Durable(hand.undone(files) if hand is not None else files), None, life.status, references)
+        panel.end(Durable(hand.undone(files) if hand is not None else files), life.external[1], life.status, references)
     return panel, records
 
 

@@ -111,10 +111,10 @@ def _resolved(files: Mapping[str, bytes], path: str) -> str | None:
     place, _, rest = path.partition("/")
     if place == "newest-snapshot":
         point = Durable(files).restore_point()
-        return f"{point.source}/{rest}" if point.sequence else None
+        return f"{point.source}/{rest}".rstrip("/") if point.sequence else None
     if place == "newest-checkpoint":
         anchors = Durable(files).anchors()
-        return f"{anchors[0]}/{rest}" if anchors and anchors[0] != "bootstrap" else None
+        return f"{anchors[0]}/{rest}".rstrip("/") if anchors and anchors[0] != "bootstrap" else None
     return path
 
 

@@ -54,6 +54,8 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
         if not isinstance(value, list):
             yield f"{place} is no list"
             return
+        if type(shape[0]) is type and all(type(item) is shape[0] for item in value):
+            return  # tokens and logprobs, nearly always
         for index, item in enumerate(value):
             yield from differences(item, shape[0], f"{place}[{index}]")
     elif isinstance(shape, Each):

@@ -7,6 +7,9 @@
     a row never comes back                             abandoned and queued for retire when the stream ends
 
 A failed re-send fails the stream; a stream that breaks, fails or is cancelled cancels and awaits its re-sends.
+
+Without an asynchronous engine a batch is taken whole: any row that fails or never comes back stops the stream and fails the
+group attempt, whatever its cause is; no row is replaced alone.
 """
 
 from __future__ import annotations
@@ -37,6 +40,12 @@ class PromptFailed(ProtocolError):
     """A row failed in a way that the same prompt would fail again."""
 
     cause = Cause.DATA
+
+
+class BatchFailed(ProtocolError):
+    """A row failed, or did not come back, where a batch is taken whole."""
+
+    cause = Cause.INFRA
 
 
 def decide_refusal(reason: str) -> Cause:
@@ -92,7 +101,8 @@ class RowStream:
         self.resends: list[Task] = []
 
     async def serve(self) -> None:
-        """Returns when the stream and its re-sends are over. Raises PromptFailed, of its own rows or of a re-sent one."""
+        """Returns when the stream and its re-sends are over. Raises PromptFailed or BatchFailed, of its own rows or of a
+        re-sent one."""
         stream = await self._send()
         if stream is None:
             return
@@ -105,6 +115,8 @@ class RowStream:
             else:
                 await join_all(self.rt, self.resends)
             await self._abandon_lost()
+            if self.waiting and not self.run.job.async_engine:
+                raise BatchFailed(f"{len(self.waiting)} rows of {self.group} did not come back")
             outcome = ended
         finally:
             if outcome == "cancelled":
@@ -176,6 +188,8 @@ class RowStream:
             await self._take(taken)
 
     async def _take(self, item: RowCompleted | RowRefused | RowFailed) -> None:
+        if item.key not in self.waiting:
+            return  # answered already: a network may deliver an item twice, and the row may have been sent again since
         match item:
             case RowCompleted():
                 self.rt.record(CompletionArrived(key=item.key))
@@ -196,10 +210,8 @@ class RowStream:
                 await self._failed(key, cause, message)
 
     def _report(self, item: RowCompleted | RowRefused | RowFailed, outcome: str) -> None:
-        """Its row is answered; the timing of a second answer is none of that row's."""
-        if item.key in self.waiting:
-            del self.waiting[item.key]
-            self.rt.record(RowReported(key=item.key, outcome=outcome, run_s=item.run_s))
+        del self.waiting[item.key]
+        self.rt.record(RowReported(key=item.key, outcome=outcome, run_s=item.run_s))
 
     async def _seal(self, item: RowCompleted) -> None:
         async with self.run.barrier.mutation("sibling_seals"):
@@ -218,7 +230,8 @@ class RowStream:
         """Gym itself said that this row is over: abandon it now, or a checkpoint would wait for a reply that came already.
 
         A continuation is queued for retire all the same: its restore left a mark that only a forget removes.
-        Raises PromptFailed for a data failure; a transport failure is replaced when the round is over.
+        Raises PromptFailed for a data failure; a transport failure is replaced when the round is over, or raises BatchFailed
+        where a batch is taken whole.
         """
         async with self.run.barrier.mutation("recovery_retries"):
             found = self.run.ledger.find(key)
@@ -227,6 +240,8 @@ class RowStream:
                 self.run.ledger.abandon(key, "row-failed", held_by_gym=held)
         if cause is Cause.DATA:
             raise PromptFailed(f"{key}: {message}")
+        if not self.run.job.async_engine:
+            raise BatchFailed(f"{key}: {message}", cause)
 
     async def _abandon_lost(self) -> None:
         """Rows of an ended stream that nobody answered, re-sent ones too: Gym may still run them, so each is to be retired."""

@@ -53,6 +53,7 @@ def main(path: Path) -> int:
         seed=asked["seed"],
         time_scale=asked["time_scale"],
         limit_s=asked["limit_s"],
+        faults=scenario.faults,
         trigger=Trigger(*asked["trigger"]) if asked["trigger"] else None,
     )
     print(status)
