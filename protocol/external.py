@@ -7,7 +7,7 @@ what a life starts from (RULES 3). A service knows a call by its *effect key* (`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -72,3 +72,68 @@ def service_of(services: Sequence[Service], tool: str) -> Service | None:
 def payload_digest(payload: str) -> str:
     """BLAKE2b-128 hex of what a call asks for."""
     return hashlib.blake2b(payload.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+SENT = "sent"  # the value that numbers the effects of a service
+ANSWERED = "answer/"  # a value for each key that an idempotent service has answered: the number it answered with
+
+
+class Landing(msgspec.Struct, frozen=True):
+    """What became of one request: it has landed ``times`` under its key so far, or was ``dropped`` as a repeat."""
+
+    number: int
+    repeated: bool
+    times: int
+    dropped: bool
+
+
+class Held:
+    """What one service holds, and what it does: ``landed`` key -> payload digest -> times, and its values by name."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.landed: dict[str, dict[str, int]] = {}
+        self.values: dict[str, int] = {}
+
+    def copy(self) -> Held:
+        other = Held(self.service)
+        other.landed = {key: dict(payloads) for key, payloads in self.landed.items()}
+        other.values = dict(self.values)
+        return other
+
+    def times(self, key: str) -> int:
+        return sum(self.landed.get(key, {}).values())
+
+    def land(self, key: str, payload: str) -> Landing:
+        """It happens, or is dropped as a repeat and answered as the first time."""
+        before = self.times(key)
+        if before and self.service.idempotent:
+            return Landing(self.values[ANSWERED + key], True, before, True)
+        number = self.values[SENT] = self.values.get(SENT, 0) + 1
+        if self.service.idempotent:
+            self.values[ANSWERED + key] = number
+        payloads, digest = self.landed.setdefault(key, {}), payload_digest(payload)
+        payloads[digest] = payloads.get(digest, 0) + 1
+        return Landing(number, before > 0, before + 1, False)
+
+
+def held_from(services: Sequence[Service], external: External) -> dict[str, Held]:
+    """Each service by its name, with what it holds."""
+    held = {service.service: Held(service) for service in services}
+    for effect in external.landed:
+        held[effect.service].landed.setdefault(effect.key, {})[effect.payload] = effect.times
+    for value in external.values:
+        held[value.service].values[value.name] = value.value
+    return held
+
+
+def view_of(held: Mapping[str, Held]) -> External:
+    """What all of them hold, as a value."""
+    landed = [
+        LandedEffect(name, key, payload, times)
+        for name, one in held.items()
+        for key, payloads in one.landed.items()
+        for payload, times in payloads.items()
+    ]
+    values = [ServiceValue(name, value, number) for name, one in held.items() for value, number in one.values.items()]
+    return External(tuple(sorted(landed)), tuple(sorted(values)))

@@ -12,14 +12,11 @@ from typing import Any
 
 import msgspec
 
-from protocol.external import External, LandedEffect, Service, ServiceValue, payload_digest
+from protocol.external import NOTHING, External, Service, held_from, payload_digest, view_of
 from protocol.history import EffectDropped, EffectLanded
 from protocol.messages import Effect, EffectAnswer
 from protocol.runtime import Runtime
 from sim.links import Landing, Link, Way
-
-SENT = "sent"  # the value that numbers the effects of a service
-ANSWERED = "answer/"  # a value for each key that an idempotent service has answered: the number it answered with
 
 
 class ServiceProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,47 +31,13 @@ class ServiceProfile(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.convert(dict(knobs or {}), cls)
 
 
-class Held:
-    """What one service holds: ``landed`` key -> payload digest -> times, and its values by name."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self.landed: dict[str, dict[str, int]] = {}
-        self.values: dict[str, int] = {}
-
-    def copy(self) -> Held:
-        other = Held(self.service)
-        other.landed = {key: dict(payloads) for key, payloads in self.landed.items()}
-        other.values = dict(self.values)
-        return other
-
-    def times(self, key: str) -> int:
-        return sum(self.landed.get(key, {}).values())
-
-    def land(self, effect: Effect) -> EffectAnswer:
-        """It happens, or is dropped as a repeat and answered as the first time."""
-        before = self.times(effect.key)
-        if before and self.service.idempotent:
-            return EffectAnswer(self.values[ANSWERED + effect.key], repeated=True)
-        number = self.values[SENT] = self.values.get(SENT, 0) + 1
-        if self.service.idempotent:
-            self.values[ANSWERED + effect.key] = number
-        payloads, digest = self.landed.setdefault(effect.key, {}), payload_digest(effect.payload)
-        payloads[digest] = payloads.get(digest, 0) + 1
-        return EffectAnswer(number, repeated=before > 0)
-
-
 class Services:
     """All services of one life. ``version`` moves when what would survive a crash does: what is held, or on its way."""
 
     def __init__(self, services: Sequence[Service] = (), external: External | None = None) -> None:
-        self.held = {service.service: Held(service) for service in services}
+        self.held = held_from(services, external or NOTHING)
         self.on_the_way: list[tuple[str, Effect]] = []  # in the order of sending
         self.version = 0
-        for effect in external.landed if external is not None else ():
-            self.held[effect.service].landed.setdefault(effect.key, {})[effect.payload] = effect.times
-        for value in external.values if external is not None else ():
-            self.held[value.service].values[value.name] = value.value
 
     def __contains__(self, process: str) -> bool:
         return process in self.held
@@ -97,15 +60,8 @@ class Services:
             held = {name: one.copy() for name, one in held.items()}
             for bit, (service, effect) in zip(landing, self.on_the_way, strict=False):
                 if bit == "1":
-                    held[service].land(effect)
-        landed = [
-            LandedEffect(name, key, payload, times)
-            for name, one in held.items()
-            for key, payloads in one.landed.items()
-            for payload, times in payloads.items()
-        ]
-        values = [ServiceValue(name, value, number) for name, one in held.items() for value, number in one.values.items()]
-        return External(tuple(sorted(landed)), tuple(sorted(values)))
+                    held[service].land(effect.key, effect.payload)
+        return view_of(held)
 
 
 class Door:
@@ -154,11 +110,9 @@ class FakeService:
 
     def land(self, effect: Effect) -> EffectAnswer:
         self.services.gone(self.rt.me, effect)
-        before = self.held.times(effect.key)
-        answer = self.held.land(effect)
-        times = self.held.times(effect.key)
-        if times > before:
-            self.rt.record(EffectLanded(effect.key, payload_digest(effect.payload), times))
-        else:
+        done = self.held.land(effect.key, effect.payload)
+        if done.dropped:
             self.rt.record(EffectDropped(effect.key))
-        return answer
+        else:
+            self.rt.record(EffectLanded(effect.key, payload_digest(effect.payload), done.times))
+        return EffectAnswer(done.number, done.repeated)
