@@ -25,6 +25,7 @@ from invariants.gym.calls_end_in_time import CallsEndInTime
 from invariants.gym.continued_once import ContinuedOnce
 from invariants.gym.control_calls_are_this_runs import ControlCallsAreThisRuns
 from invariants.gym.deadlines_stand_still import DeadlinesStandStill
+from invariants.gym.effects_land_as_promised import EffectsLandAsPromised
 from invariants.gym.errors_have_their_cause import ErrorsHaveTheirCause
 from invariants.gym.exports_are_known import ExportsAreKnown
 from invariants.gym.late_calls_change_nothing import LateCallsChangeNothing
@@ -115,6 +116,7 @@ JUDGES: tuple[type[Judge], ...] = (
     GymResumesBeforePublication,  # I63
     ControlCallsAreThisRuns,  # I64
     EveryRowIsReportedOnce,  # I65
+    EffectsLandAsPromised,  # I66
     EveryRunProgressesOrEndsTyped,  # I67
     TrainsAsTheReference,  # PARITY-1
     APreparedInstanceStandsStill,  # PHASE-1

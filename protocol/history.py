@@ -924,6 +924,25 @@ class TurnCompleted(Event, frozen=True):
     state: str
 
 
+class EffectIssued(Event, frozen=True):
+    """The tool call of turn ``call`` goes to an outside service under the key ``effect``, for the ``sent``-th time."""
+
+    call: str
+    service: str
+    effect: str
+    payload: str  # digest of what is asked for
+    sent: int = 1
+
+
+class EffectDone(Event, frozen=True):
+    """The service has answered. ``repeated``: it had seen this key before, so this was work done again."""
+
+    call: str
+    service: str
+    effect: str
+    repeated: bool
+
+
 class EpisodeExported(Event, frozen=True):
     """Written by a commit. ``kind``: environment | session | run-id."""
 
@@ -1011,6 +1030,23 @@ class CallEnded(Event, frozen=True):
 
     call: str
     outcome: str
+
+
+# --- services outside the job (each by its own name) -------------------------------------------------------------------------
+
+
+class EffectLanded(Event, frozen=True):
+    """It has happened, and stays so whatever becomes of the job; ``times`` so far under this key."""
+
+    effect: str
+    payload: str
+    times: int
+
+
+class EffectDropped(Event, frozen=True):
+    """An idempotent service has seen this key before: nothing happens, and it answers as it did then."""
+
+    effect: str
 
 
 EVENTS: tuple[type[Event], ...] = tuple(

@@ -98,12 +98,12 @@ def _life(
     panel = Panel(judges, scenario.terms)
     began = unpack_files(packed[start], where[start])
     hand = tampered(began, scenario.faults, life.number)
-    panel.begin(Durable(began), changed=Durable(hand.after) if hand is not None else None)
+    panel.begin(Durable(began), life.external[0], changed=Durable(hand.after) if hand is not None else None)
     for record in records:
         panel.feed(record)
     files = unpack_files(packed[end], where[end])
     if life.status.outcome != "crashed":  # a crashed life has no end to judge: what it still owed fell with it
-        panel.end(Durable(hand.undone(files) if hand is not None else files), None, life.status, references)
+        panel.end(Durable(hand.undone(files) if hand is not None else files), life.external[1], life.status, references)
     return panel, records
 
 

@@ -78,7 +78,7 @@ def plan_of_option(crash: str | None, seed: int | None, level: str | None) -> tu
 
 def plan_fits(plan: Plan, loaded: Loaded) -> None:
     """Refuse a plan that names a process the job does not have: it could never fire."""
-    known = process_names(loaded.scenario.job)
+    known = process_names(loaded.scenario.job, loaded.scenario.contract.effects)
     for number, item in enumerate(plan, start=1):
         if item.process not in known:
             raise InputError(

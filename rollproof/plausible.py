@@ -14,7 +14,7 @@ from protocol import config
 from protocol.history import KINDS, RENAMED, Record
 from protocol.judging import Verdict
 from rollproof.saving import RUN_FILE, SWEEP_FILE, SavedLife, SavedRun, SavedSweep, read_folder
-from rollproof.tokens import LENGTH_MAX, OUTCOMES, parse_token, shown
+from rollproof.tokens import LENGTH_MAX, OUTCOMES, is_outcome, parse_token, shown
 from scenarios.model import InputError, Scenario
 from scenarios.partial import Partial
 
@@ -159,7 +159,7 @@ def _plan_faults(run: SavedRun) -> Iterator[str]:
     for number, (_, kind, n, k, outcome) in enumerate(run.plan, start=1):
         if RENAMED.get(kind, kind) not in KINDS:
             yield f"plan item {number} names the event {shown(kind)}, which is none"
-        if n < 1 or k < 0 or outcome not in OUTCOMES:
+        if n < 1 or k < 0 or not is_outcome(outcome):
             yield f"plan item {number} is {n}+{k} {shown(outcome)}: n is from 1, k from 0, the outcome {' or '.join(OUTCOMES)}"
     if not run.plan:
         if run.token:
@@ -204,6 +204,8 @@ def _lives_faults(run: SavedRun) -> Iterator[str]:
             yield f"life-{number}.fired is false, and there is a life after it"
         elif asked and last and life.fired:
             yield f"life-{number} crashed, and the life after it is missing"
+        if number > 1 and life.external[0] != run.lives[number - 2].external[1]:
+            yield f"life-{number}.external does not begin with what the life before it left outside the job"
         if (life.status.outcome == "crashed") is not bool(life.fired):
             yield f"life-{number}.status.outcome is {shown(life.status.outcome)} and fired is {life.fired}"
         yield from _life_faults(run, life)
@@ -217,6 +219,11 @@ def _life_faults(run: SavedRun, life: SavedLife) -> Iterator[str]:
     where = shown(life.name)
     if life.status.outcome not in ENDS:
         yield f"{where} status.outcome is {shown(life.status.outcome)}: it must be one of {', '.join(ENDS)}"
+    known = {service.service for service in run.scenario.contract.effects}
+    named = {held.service for external in life.external for held in external.landed}
+    named |= {held.service for external in life.external for held in external.values}
+    if not named <= known:
+        yield f"{where} external speaks of {', '.join(sorted(named - known))}: the scenario declares {sorted(known)}"
     if life.events < 1 or life.steps < 0 or life.time_s < 0:
         yield f"{where} has {life.events} events, {life.steps} steps and {life.time_s} s: that is no life"
     ran = run.scenario.faults[: -len(run.fail)] if run.fail and life.name == "reference" else run.scenario.faults

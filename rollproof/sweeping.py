@@ -196,10 +196,15 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     out["peak_rss_mib"] = max(report["peak_rss_mib"] for report in reports)
     out["verdicts"] = {name: sum(report["verdicts"][name] for report in reports) for name in reports[0]["verdicts"]}
     out["carries"] = {name: sum(report["carries"][name] for report in reports) for name in reports[0]["carries"]}
+    out["repeated_work"] = {
+        name: (max if name == "most" else sum)(report["repeated_work"][name] for report in reports)
+        for name in reports[0]["repeated_work"]
+    }
     everywhere = lost_work_of(work for result in results for work in result.losses.points.values())
     out["lost_work"] = {"level": out["level"], **as_plain(everywhere)}
     if "partial" in out:
-        out["partial"] = _partial(reports)
+        lost = lost_work_of(work for result in results for work in result.losses.partial)
+        out["partial"] = {**_partial(reports), "lost_work": as_plain(lost)}
     out["judges"] = _judges(reports)
     out["violations"] = [violation for report in reports for violation in report["violations"]]
     out["verified"] = _verified(reports)

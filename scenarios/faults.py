@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from protocol import identity, messages
 from protocol.config import Job, with_values
 from protocol.errors import ConfigError
+from protocol.external import Service
 from protocol.history import KINDS, RENAMED
 
 PartitionName = Literal["canonical", "staging", "rollout_data", "rollout_staging"]
@@ -264,8 +265,9 @@ OPERATIONS = {
 }
 
 
-def process_names(job: Job) -> tuple[str, ...]:
-    """Every process of a run of ``job``; ``job`` itself is one (it records what the world does)."""
+def process_names(job: Job, services: Sequence[Service] = ()) -> tuple[str, ...]:
+    """Every process of a run of ``job``, and the services outside of it; ``job`` itself is one (it records what the world
+    does)."""
     return (
         "job",
         identity.CONTROLLER,
@@ -274,13 +276,16 @@ def process_names(job: Job) -> tuple[str, ...]:
         *(identity.finalizer_name(index) for index in range(job.num_finalizer_workers)),
         *(identity.worker_name(index) for index in range(job.generation_workers)),
         *(identity.gym_name(index) for index in range(job.gym_instances)),
+        *(service.service for service in services),
     )
 
 
-def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, where: str) -> tuple[Fault | None, list[str]]:
+def fault_from(
+    at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, where: str, services: Sequence[Service] = ()
+) -> tuple[Fault | None, list[str]]:
     """One fault, or what is wrong with it: ``at`` is already well-typed, ``do`` is not. Each fault names its key."""
     wrong: list[str] = []
-    processes = process_names(job)
+    processes = process_names(job, services)
     if at["process"] not in processes:
         wrong.append(f"{where}.at.process is {at['process']!r}: this job has {', '.join(processes)}")
     event = RENAMED.get(at["event"], at["event"])
@@ -295,10 +300,10 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
         wrong.append(f"{where}.do.{verb} is not a known verb{close}: it must be one of {', '.join(VERBS)}")
         return None, wrong
     try:
-        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_none=True, exclude_defaults=verb in RESTART)
+        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_defaults=verb in RESTART)
     except ValidationError as error:
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
-    wrong += _misplaced(verb, (at["process"], event), arguments, job, f"{where}.do.{verb}")
+    wrong += _misplaced(verb, (at["process"], event), arguments, job, services, f"{where}.do.{verb}")
     if "set" in arguments:
         try:
             with_values(job, arguments["set"])
@@ -323,17 +328,20 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
     ), []
 
 
-def _misplaced(verb: str, at: tuple[str, str], arguments: dict[str, Any], job: Job, where: str) -> list[str]:
+def _misplaced(
+    verb: str, at: tuple[str, str], arguments: dict[str, Any], job: Job, services: Sequence[Service], where: str
+) -> list[str]:
     """What ``arguments`` name that this job does not have, or that the verb cannot befall. Completes ``operation``."""
     wrong: list[str] = []
-    processes = process_names(job)
-    real = tuple(name for name in processes if name != "job")
+    processes = process_names(job, services)
+    outside = tuple(service.service for service in services)
+    real = tuple(name for name in process_names(job) if name != "job")
     gyms = tuple(identity.gym_name(index) for index in range(job.gym_instances))
     workers = tuple(identity.worker_name(index) for index in range(job.generation_workers))
     for key, right, what in (
         ("instance", gyms, "Gym instances are"),
         ("worker", workers, "workers are"),
-        ("to", real, "processes are"),
+        ("to", (*real, *outside), "processes are"),
         ("process", real, "processes are"),
     ):
         if arguments.get(key) is not None and arguments[key] not in right:
@@ -343,8 +351,8 @@ def _misplaced(verb: str, at: tuple[str, str], arguments: dict[str, Any], job: J
     if verb == "hold":
         until = arguments["until"]
         until["event"] = RENAMED.get(until["event"], until["event"])
-        if at[0] == "job":
-            wrong.append(f"{where} is at an event of job: it is the world itself, only a process can be held")
+        if at[0] == "job" or at[0] in outside:
+            wrong.append(f"{where} is at an event of {at[0]}: it is no process of the job, and only such a one can be held")
         if until["process"] not in processes:
             wrong.append(f"{where}.until.process is {until['process']!r}: this job has {', '.join(processes)}")
         elif until["process"] == at[0]:

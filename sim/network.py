@@ -22,6 +22,7 @@ from sim.fault_messages import MessageFaults
 from sim.kernel import Kernel
 from sim.links import Link, Outbox, Overtaking, Way
 from sim.replies import SimCall, SimStream
+from sim.services import Door, Services
 from sim.streams import SeededStream
 from sim.tasks import Task
 
@@ -145,6 +146,7 @@ class Network:
     def __init__(self, kernel: Kernel, faults: MessageFaults, seed: int, life: int) -> None:
         self.kernel = kernel
         self.faults = faults
+        self.services = Services()  # outside the job: what is sent to them may land even if the job crashes
         self._seed = seed
         self._life = life
         self._links: dict[tuple[str, str], Way] = {}
@@ -181,8 +183,10 @@ class Network:
         way = self._links.get((sender, receiver))
         if way is None:
             way = Link(self.kernel, SeededStream(self._seed, "network", f"{sender}>{receiver}", self._life))
+            if receiver in self.services:
+                way = Door(way, self.services, receiver)
             if receiver in self._still:
-                way.stop()
+                way.link.stop()
             self._links[sender, receiver] = way
             if sender in self._mute:
                 way = self._outbox(sender, receiver)

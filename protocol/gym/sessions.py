@@ -8,14 +8,17 @@ what it runs cannot be saved; a checkpoint waits until all are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from protocol.config import Job
 from protocol.errors import Cause, MissingFile, ProtocolError, Refusal, row_cause
+from protocol.external import Service
 from protocol.gym import records
 from protocol.gym.cohort import COHORT_PATIENCE_S, Seat, Verifier
+from protocol.gym.effects import Outside
 from protocol.gym.lease import INSTANT_S
 from protocol.gym.records import SessionRecord, state_digest
 from protocol.history import (
@@ -68,10 +71,11 @@ class Sessions:
     wait at the verifier.
     """
 
-    def __init__(self, rt: Runtime, job: Job, environment: Environment) -> None:
+    def __init__(self, rt: Runtime, job: Job, environment: Environment, services: Sequence[Service] = ()) -> None:
         self.rt = rt
         self.job = job
         self.environment = environment
+        self.outside = Outside(rt, services, job.rpc_timeout_s)
         self.count = 0
         self.live: dict[int, Session] = {}
         self.by_rollout: dict[str, dict[int, Session]] = {}
@@ -269,6 +273,7 @@ class Sessions:
         unsavable = environment.cannot_save(record.ordinal, record.generation, record.turn)
         child = under_way(session.state)
         self.tool_begins(session, unsavable)
+        told = await self.outside.tell(asked, session.key, record.turn)
         reply = await environment.run_tool(session.state, asked, call)
         self.tool_ends(session, unsavable)
         following = under_way(session.state)
@@ -276,7 +281,9 @@ class Sessions:
             self.rt.record(ChildEnded(session.key, child, following))
         self.rt.record(TurnCompleted(session.key, record.turn, asked.name, state_digest(session.state)))
         last = record.turn + 1 >= self.job.max_turns or environment.over(session.state)
-        return records.acted(record, generated, reply, last)
+        if told is not None:
+            reply = (*environment.words(told.words), *reply)
+        return records.acted(record, generated, reply, last, told.effect if told is not None else "")
 
     async def generate(self, key: str, call: str, record: SessionRecord) -> Generated:
         episode = GymCheckpointEpisode.of(key)

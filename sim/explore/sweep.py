@@ -103,6 +103,7 @@ def _take(result: SweepResult, partial: PartialCrashes) -> None:
     """What partial crashes came to counts in the sweep's verdict."""
     result.partial = partial.as_json()
     result.partial_failures = partial.failures
+    result.losses = replace(result.losses, partial=partial.losses)
     result.messages += partial.messages
     if not partial.runs:
         result.messages.append("no partial crash was run: the processes asked for record nothing")
@@ -185,6 +186,11 @@ def _result(explorer: Explorer, judged: Sequence[int], lost: Losses, verified: V
         wall_s=round(wall_s, 3),
         peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         history_hash=history.hexdigest(),
+        repeated_work={
+            "points": counted.repeating,
+            "effects": sum(row.effects_again for row in ran),
+            "most": max((row.effects_again for row in ran), default=0),
+        },
         rows=[class_row(row, lost.classes.get(number, ())) for number, row in enumerate(classes.rows) if row.was_run],
         carries=classes.carries(),
         verified=verified,
