@@ -15,6 +15,7 @@ from sim.explore.sweep import sweep
 LARGE = (
     "workplace", "sibling", "fixed-order", "refused-and-broken", "trainer-only", "eager-snapshots", "failed-resume",
     "gym-outage", "no-restore", "slow-tools", "sparse-checkpoints", "streamed-step",
+    "cohort", "cohort-failed", "cohort-refused", "dropped-group", "lost-continuations", "prompt-injection", "proof",
 )  # fmt: skip
 POINTS = {name: 60 if name in LARGE else 300 for name in library()}  # a whole sweep of the large ones is `make sweep`
 
