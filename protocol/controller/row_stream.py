@@ -154,6 +154,7 @@ class RowStream:
                 taken = await item
             except (Lost, PeerFailed):
                 self.rt.record(StreamOver(instance=self.instance, how="lost"))
+                self.flow.suspect(self.instance)
                 return "broken"
             if taken is END:
                 self.rt.record(StreamOver(instance=self.instance, how="end"))
@@ -178,6 +179,8 @@ class RowStream:
                 cause = Cause.INFRA if transport else Cause.DATA
                 self.rt.record(FailureArrived(key=key, cause=cause.value))
                 self._report(item, "failed")
+                if transport:
+                    self.flow.suspect(*self.run.workers)  # it may be the one that has no weights
                 await self._failed(key, cause, message)
 
     def _report(self, item: RowCompleted | RowRefused | RowFailed, outcome: str) -> None:
