@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from invariants.configuration.refused_at_set_up import RefusedAtSetUp
+from invariants.configuration.schemas_are_exact import SchemasAreExact
 from invariants.durability.canonical_rows_are_the_sidecars import CanonicalRowsAreTheSidecars
 from invariants.durability.cursor_and_reservations_share_a_prefix import CursorAndReservationsShareAPrefix
 from invariants.durability.every_anchor_gets_its_snapshot import EveryAnchorGetsItsSnapshot
@@ -24,14 +25,17 @@ from invariants.gym.calls_end_in_time import CallsEndInTime
 from invariants.gym.continued_once import ContinuedOnce
 from invariants.gym.control_calls_are_this_runs import ControlCallsAreThisRuns
 from invariants.gym.deadlines_stand_still import DeadlinesStandStill
+from invariants.gym.effects_land_as_promised import EffectsLandAsPromised
 from invariants.gym.errors_have_their_cause import ErrorsHaveTheirCause
 from invariants.gym.exports_are_known import ExportsAreKnown
+from invariants.gym.late_calls_change_nothing import LateCallsChangeNothing
 from invariants.gym.manifest_is_the_unfinished import ManifestIsTheUnfinished
 from invariants.gym.nothing_is_restored_in_part import NothingIsRestoredInPart
 from invariants.gym.one_owner import OneOwner
 from invariants.gym.participants_are_there import ParticipantsAreThere
 from invariants.gym.restarts_are_not_saved import RestartsAreNotSaved
 from invariants.gym.saved_at_its_last_boundary import SavedAtItsLastBoundary
+from invariants.ledger.a_batch_fails_whole import ABatchFailsWhole
 from invariants.ledger.a_lost_cohort_is_a_new_group_attempt import ALostCohortIsANewGroupAttempt
 from invariants.ledger.calls_carry_their_weights import CallsCarryTheirWeights
 from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
@@ -60,7 +64,9 @@ from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
+    ABatchFailsWhole,  # BATCH-1
     FailuresArePaidFor,  # BUDGET-1
+    LateCallsChangeNothing,  # CONTROL-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2
     OneSealedAttempt,  # I3
@@ -106,10 +112,12 @@ JUDGES: tuple[type[Judge], ...] = (
     TrainedIsWhatWasGenerated,  # I43
     NoStagedRowIsLeftBehind,  # I49
     RefusedAtSetUp,  # I59
+    SchemasAreExact,  # I60
     TheFingerprintIsTheRollouts,  # I61
     GymResumesBeforePublication,  # I63
     ControlCallsAreThisRuns,  # I64
     EveryRowIsReportedOnce,  # I65
+    EffectsLandAsPromised,  # I66
     EveryRunProgressesOrEndsTyped,  # I67
     TrainsAsTheReference,  # PARITY-1
     APreparedInstanceStandsStill,  # PHASE-1

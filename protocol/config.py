@@ -126,7 +126,7 @@ class Job(Config, frozen=True):
     gym_instances: int = 2
     generation_workers: int = 1
     num_finalizer_workers: int = 2
-    rpc_timeout_s: float = 60.0  # of a call to the data plane or a finalizer
+    rpc_timeout_s: float = 60.0  # of a call to the data plane, a finalizer or an outside service
     trainer_timeout_s: float = 1800.0  # of a call to the trainer: a long step is legal, a slow one the watchdog's to report
     weight_sync_timeout_s: float = 60.0  # of one push to all workers; who has not answered then is left out
     async_engine: bool = True
@@ -369,6 +369,18 @@ def job_from(values: Mapping[str, Any], where: str = "job") -> Job:
     if wrong:
         raise ConfigError("; ".join(wrong))
     return job
+
+
+def with_values(job: Job, values: Mapping[str, Any]) -> Job:
+    """``job`` with other values under dotted keys. Raises ConfigError for a key or a type that it does not have."""
+    tables = msgspec.to_builtins(job)
+    for key, value in values.items():
+        *above, last = key.split(".")
+        table = tables
+        for part in above:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return job_from(tables)
 
 
 def read_job(values: Mapping[str, Any], where: str = "job") -> tuple[Job, list[str]]:

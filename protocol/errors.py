@@ -36,6 +36,27 @@ class Cause(Enum):
     BROKEN = "broken"  # ownership, topology or reply mismatch: stop, nothing can be trusted
 
 
+class NoResult(Enum):
+    """Gym's classes of a reply that holds no result: what went wrong where it was made, whatever its HTTP status says."""
+
+    TIMED_OUT = "timed-out"
+    DISCONNECTED = "disconnected"
+    SERVER_DIED = "server-died"
+    OVERLOADED = "overloaded"
+    MALFORMED = "malformed"  # there is a reply, and it is no result
+    REJECTED = "rejected"  # the task's own request is not one that a server can answer
+
+
+CAUSE_OF_NO_RESULT: dict[NoResult, Cause] = {
+    NoResult.TIMED_OUT: Cause.INFRA,
+    NoResult.DISCONNECTED: Cause.INFRA,
+    NoResult.SERVER_DIED: Cause.INFRA,
+    NoResult.OVERLOADED: Cause.INFRA,
+    NoResult.MALFORMED: Cause.DATA,
+    NoResult.REJECTED: Cause.DATA,
+}
+
+
 def row_cause(cause: Cause) -> Cause:
     """The class of a row whose episode failed: DATA if the same task would fail again, else INFRA."""
     return Cause.DATA if cause in (Cause.DATA, Cause.BROKEN) else Cause.INFRA

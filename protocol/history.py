@@ -219,10 +219,14 @@ class AttemptRefused(Event, frozen=True):
 
 
 class FailureArrived(Event, frozen=True):
-    """A failed row reached the controller; ``cause`` is a Cause value."""
+    """A failed row reached the controller, which counts it as ``cause`` (a Cause value). The rest is what Gym said of it, as
+    in ``messages.RowFailed``; ``terminal`` is yes | no | '' (not said)."""
 
     key: str
     cause: str
+    terminal: str = ""
+    no_result: str = ""
+    status: int = 0
 
 
 class CompletionArrived(Event, frozen=True):
@@ -870,6 +874,16 @@ class ControlReceived(Event, frozen=True):
     token: str = ""  # '': not said
 
 
+class ControlDecided(Event, frozen=True):
+    """How a control call goes on. ``course``: begin | join (the same one runs) | replay (it is done: the same answer again) |
+    refused. ``number`` of a retire or forget."""
+
+    operation: str
+    checkpoint: str
+    course: str
+    number: int = 0
+
+
 class ControlRefused(Event, frozen=True):
     """A control call was turned away at the door: it carried the token of another run."""
 
@@ -943,6 +957,25 @@ class TurnCompleted(Event, frozen=True):
     state: str
 
 
+class EffectIssued(Event, frozen=True):
+    """The tool call of turn ``call`` goes to an outside service under the key ``effect``, for the ``sent``-th time."""
+
+    call: str
+    service: str
+    effect: str
+    payload: str  # digest of what is asked for
+    sent: int = 1
+
+
+class EffectDone(Event, frozen=True):
+    """The service has answered. ``repeated``: it had seen this key before, so this was work done again."""
+
+    call: str
+    service: str
+    effect: str
+    repeated: bool
+
+
 class EpisodeExported(Event, frozen=True):
     """Written by a commit. ``kind``: environment | session | run-id."""
 
@@ -953,7 +986,7 @@ class EpisodeExported(Event, frozen=True):
 
 
 class EpisodeCannotSave(Event, frozen=True):
-    """Reported in ``restarts`` of a prepare."""
+    """Reported in ``restarts`` of a prepare, or in ``lost`` of a commit: it starts over."""
 
     key: str
     participant: str
@@ -1043,6 +1076,23 @@ class CallEnded(Event, frozen=True):
 
     call: str
     outcome: str
+
+
+# --- services outside the job (each by its own name) -------------------------------------------------------------------------
+
+
+class EffectLanded(Event, frozen=True):
+    """It has happened, and stays so whatever becomes of the job; ``times`` so far under this key."""
+
+    effect: str
+    payload: str
+    times: int
+
+
+class EffectDropped(Event, frozen=True):
+    """An idempotent service has seen this key before: nothing happens, and it answers as it did then."""
+
+    effect: str
 
 
 EVENTS: tuple[type[Event], ...] = tuple(

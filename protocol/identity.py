@@ -60,6 +60,14 @@ def staging_key(capture_key: str, call: str) -> str:
     return f"{capture_key}/{call}"
 
 
+def effect_key(episode: GymCheckpointEpisode, turn: int, call: int) -> str:
+    """What an outside service knows a tool call by: ``call`` counts the calls of one turn, from 0.
+
+    The attempt is no part of it: a restore that repeats the turn makes the same call again, and not another one.
+    """
+    return f"{episode.rollout_id}/t{turn}/e{call}"
+
+
 def group_of_sample(sample: str) -> str:
     return sample.rpartition("_g")[0]
 

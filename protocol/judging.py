@@ -18,6 +18,7 @@ import msgspec
 
 from protocol.config import Job
 from protocol.errors import ConfigError
+from protocol.external import NOTHING, External, Service
 from protocol.history import Event, LifeStarted, Record
 from protocol.wait_for import WaitGraph
 
@@ -48,13 +49,15 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """What a scenario allows to differ. ``may_end``: typed errors with which a run may rightly end.
 
     ``may_stall``: it may make no progress for longer than the stall timeout, or for ever, if the watchdog says so in time.
-    ``refused``: keys of a configuration that set-up must refuse, each by its name (empty: it must accept it).
+    ``effects``: the services outside the job, which no crash resets. ``refused``: keys of a configuration that set-up must
+    refuse, each by its name (empty: it must accept it).
     """
 
     may_drop: bool = False
     may_end: tuple[str, ...] = ()
     may_stall: bool = False
     fixed_order: bool = False  # a restored run equals the reference in everything
+    effects: tuple[Service, ...] = ()
     refused: tuple[str, ...] = ()
 
     def allows(self, error: str) -> bool:
@@ -269,13 +272,33 @@ class Panel:
         self.seen: dict[type[Event], int] = {}
         self.crashed: dict[str, str] = {}  # invariant -> the judge's own error: that judge is UNKNOWN
         self.dispatch: dict[type[Event], list[Judge]] = {}
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         for judge in self.judges:
             for kind in dict.fromkeys((*judge.needs, *judge.sees)):
                 self.dispatch.setdefault(kind, []).append(judge)
 
-    def begin(self, durable: Durable, external: Any = None) -> None:
+    def begin(self, durable: Durable, external: External = NOTHING, changed: Durable | None = None) -> None:
+        """``durable`` is what the life before left. ``changed``: what a hand from outside made of it before this life
+        began: nobody's violation, but what this life is then held to."""
         for judge in self.judges:
             self._take(judge, partial(judge.obligations, durable, external))
+        if changed is not None:
+            self._begin_again(changed, external)
+
+    def _begin_again(self, changed: Durable, external: External) -> None:
+        """Every judge anew, on files that nobody but a fault has made so; one that cannot read them knows nothing of them."""
+        judges, self.judges = self.judges, []
+        for judge in judges:
+            again = type(judge)(judge.terms)
+            try:
+                list(again.obligations(changed, external) or ())
+            except Exception:  # the file's fault, whatever it was: what the life makes of it is judged by its events
+                again = type(judge)(judge.terms)
+            self.judges.append(again)
+        self.dispatch.clear()
+        self._subscribe()
 
     def feed(self, record: Record) -> None:
         kind = type(record.event)
@@ -291,7 +314,7 @@ class Panel:
             except Exception as error:  # a judge that crashes is a verdict of its own: UNKNOWN
                 self.crashed[judge.invariant] = f"{type(error).__name__}: {error}"
 
-    def end(self, durable: Durable, external: Any, status: RunStatus, references: Mapping[str, Any] | None) -> None:
+    def end(self, durable: Durable, external: External, status: RunStatus, references: Mapping[str, Any] | None) -> None:
         for judge in self.judges:
             reference = references.get(judge.invariant) if references is not None else None
             self._take(judge, partial(judge.end, durable, external, status, reference))
@@ -338,13 +361,14 @@ def judge_life(
     finish: Mapping[str, bytes],
     status: RunStatus,
     references: Mapping[str, Any] | None,
+    external: tuple[External, External] = (NOTHING, NOTHING),
 ) -> Panel:
-    """Judge one saved life."""
+    """Judge one saved life. ``external``: what outside services held at its start and at its end."""
     panel = Panel(judges, terms)
-    panel.begin(Durable(start))
+    panel.begin(Durable(start), external[0])
     for record in records:
         panel.feed(record)
-    panel.end(Durable(finish), None, status, references)
+    panel.end(Durable(finish), external[1], status, references)
     return panel
 
 

@@ -42,6 +42,23 @@ class PromptTask(Message, frozen=True):
     ground_truth: tuple[ToolCall, ...]
 
 
+# --- to a service outside the job --------------------------------------------------------------------------------------
+
+
+class Effect(Message, frozen=True):
+    """Do what ``payload`` says, once: ``key`` is the same whenever the same call is made again. Reply: EffectAnswer."""
+
+    key: str
+    payload: str
+
+
+class EffectAnswer(Message, frozen=True):
+    """``number``: of this effect among all of the service, from 1. ``repeated``: the service had seen the key before."""
+
+    number: int
+    repeated: bool
+
+
 # --- to a Gym instance -------------------------------------------------------------------------------------------------
 
 
@@ -98,12 +115,20 @@ class RowRefused(Message, frozen=True):
 
 
 class RowFailed(Message, frozen=True):
-    """One row failed; the stream goes on. ``transport``: INFRA, else DATA."""
+    """One row failed; the stream goes on.
+
+    ``terminal`` is Gym's own word on a failed episode: True, the same task would fail again. ``no_result`` is Gym's class
+    (``errors.NoResult``) of a reply that holds no result, '' where there is one. ``status`` is that reply's HTTP status, 0
+    for none; nothing is decided on it. Without either word, ``transport`` says INFRA, else DATA.
+    """
 
     key: str
     transport: bool
     message: str
     run_s: float
+    terminal: bool | None = None
+    no_result: str = ""
+    status: int = 0
 
 
 class Authorised(Message, frozen=True, kw_only=True):
@@ -167,12 +192,14 @@ class SavedEpisode(Message, frozen=True):
 
 class Committed(Message, frozen=True):
     """``participants`` that committed; ``run_episode_ids``: keys that an agent's own /run drives; ``on_wire``: keys whose
-    reply left before the commit."""
+    reply left before the commit; ``lost``: continuations of the scope that died with an earlier start of this process before
+    a row claimed them: no prepare could report them, and they restart as well."""
 
     participants: tuple[str, ...]
     episodes: tuple[SavedEpisode, ...]
     run_episode_ids: tuple[str, ...]
     on_wire: tuple[str, ...]
+    lost: tuple[str, ...] = ()
 
 
 class Resume(Control, frozen=True):

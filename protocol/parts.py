@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from protocol.external import Service
 from protocol.messages import PromptTask, ToolCall
 from protocol.runtime import Runtime
 
@@ -62,6 +63,10 @@ class Environment(Protocol):
         """Run it: changes ``state`` in place, at once, after its latency; returns the reply's tokens (at least 1)."""
         ...
 
+    def words(self, text: str) -> tuple[int, ...]:
+        """What an outside service has said, as the tokens of a reply."""
+        ...
+
     def over(self, state: State) -> bool:
         """Whether the state allows no further turn."""
         ...
@@ -89,10 +94,12 @@ class Server(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a world brings. ``participants`` names each Gym instance's participants at this start of the job."""
+    """What a world brings. ``participants`` names each Gym instance's participants at this start of the job; ``services`` are
+    those outside of it, which a world lets Gym call by their names."""
 
     engine: Callable[[Runtime], Engine]
     environment: Callable[[Runtime], Environment]
     data_plane: Callable[[Runtime], Server]
     trainer: Callable[[Runtime], Server]
     participants: Callable[[str], tuple[str, ...]]
+    services: tuple[Service, ...] = ()

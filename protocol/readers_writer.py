@@ -66,14 +66,14 @@ class Mutation:
         if depth is not None:
             lock.holders[task] = depth + 1
             return
-        asked = lock.rt.now()
-        if lock.closed:
-            await self._until_open()
+        waited_s = await self._until_open() if lock.closed else 0.0
         lock.holders[task] = 1
-        lock.rt.record(MutationEntered(barrier=lock.name, kind=self.kind, waited_s=lock.rt.now() - asked))
+        lock.rt.record(MutationEntered(barrier=lock.name, kind=self.kind, waited_s=waited_s))
 
-    async def _until_open(self) -> None:
+    async def _until_open(self) -> float:
+        """Returns how long it took, in seconds."""
         lock = self.lock
+        asked = lock.rt.now()
         lock.rt.record(MutationWaits(barrier=lock.name, kind=self.kind))
         waiting = True
         try:
@@ -83,6 +83,7 @@ class Mutation:
         finally:
             if waiting:
                 lock.rt.record(WaitGivenUp(lock=lock.name))
+        return lock.rt.now() - asked
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         lock = self.lock

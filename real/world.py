@@ -7,12 +7,13 @@ trigger of the recorder kills this very process inside ``record``; whoever start
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from protocol import identity
 from protocol.checkpoint.restore import clean_up as job_clean_up
+from protocol.errors import ConfigError
 from protocol.history import LifeStarted, ProcessStarted
 from protocol.judging import RunStatus
 from protocol.parts import Factory
@@ -21,6 +22,7 @@ from real.files import clear_removed
 from real.processes import Job, RealTask
 from real.recorder import Recorder, Trigger, save_status
 from real.runtime import AsyncioRuntime
+from scenarios.faults import Fault
 
 JOB = "job"  # the process that starts lives
 CleanUp = Callable[[Runtime], Coroutine[Any, Any, None]]
@@ -86,9 +88,14 @@ def run_one_life(
     time_scale: float,
     limit_s: float,
     trigger: Trigger | None = None,
+    faults: Sequence[Fault] = (),
     clean_up: CleanUp = job_clean_up,
 ) -> RunStatus:
-    """``live`` with its own loop and recorder. ``history`` is this life's file; its status is saved beside it."""
+    """``live`` with its own loop and recorder. ``history`` is this life's file; its status is saved beside it.
+
+    ``faults`` are those of the scenario: what this world cannot do to a job is refused (ConfigError), not left out.
+    """
+    refuse(faults)
     root.mkdir(parents=True, exist_ok=True)
     clear_removed(root)
     recorder = Recorder(history, life, trigger)
@@ -100,6 +107,14 @@ def run_one_life(
         recorder.close()
     save_status(status_file(history), status)
     return status
+
+
+def refuse(faults: Sequence[Fault]) -> None:
+    """The whole job can be killed here (``trigger``); its processes share one operating system process, and messages one
+    loop, so that no verb of a scenario has a real counterpart yet."""
+    if faults:
+        verbs = ", ".join(dict.fromkeys(fault.verb for fault in faults))
+        raise ConfigError(f"faults: the real world cannot do {verbs}: run this scenario in the simulator, or without its faults")
 
 
 def status_file(history: Path) -> Path:

@@ -39,8 +39,19 @@ def sweep_figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("sharing verified", _verified(report.get("verified"))),
         ("history hash", report["history_hash"][:16]),
     ]  # fmt: skip
+    repeated = report.get("repeated_work", {})
+    if repeated.get("effects"):
+        what = f"{repeated['effects']:,} effects in the classes, {repeated['most']:,} at most in one"
+        rows.append(("repeated work", f"after {repeated['points']:,} points: {what}"))
     if report.get("lost_work", {}).get("points"):  # a sweep that an earlier version saved has none
         rows.append(("lost work a crash", lost_work_text(report["lost_work"])))
+    partial = report.get("partial")
+    if partial:
+        text = f"{partial['run']:,} of {partial['addresses']:,} addresses of {', '.join(partial['processes'])}"
+        text += f": {partial['held']:,} held, {partial['broken']:,} broken, {partial['unknown']:,} unknown"
+        rows.append(("partial crashes", text))
+        if partial.get("lost_work", {}).get("points"):
+            rows.append(("done twice in one", lost_work_text(partial["lost_work"])))
     carries = {name: count for name, count in report.get("carries", {}).items() if count}
     if carries:
         rows.append(("classes by a carry", ", ".join(f"{name} {count}" for name, count in carries.items())))
@@ -96,7 +107,9 @@ def print_run(console: Console, report: Mapping[str, Any], evidence: Sequence[Ev
     )
     for life in report["lives"]:
         console.print(f"life {life['number']}: {life['outcome']} after {life['events']:,} events, {life['steps']:,} steps, "
-                      f"{life['time_s']:.2f} virtual s", style="dim")  # fmt: skip
+                      f"{life['time_s']:.2f} virtual s"
+                      + (f", {life['repeated_work']:,} effects repeated" if life.get("repeated_work") else ""),
+                      style="dim")  # fmt: skip
     by_verdict: dict[str, list[str]] = {}
     for row in report["judges"]:
         by_verdict.setdefault(row["verdict"], []).append(row["invariant"])

@@ -21,10 +21,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     config: str | None = None
     config_strict: bool = False
     faults: str | None = None
+    fail: tuple[str, ...] = ()  # partial crashes
 
     def overlays(self, level: bool = True) -> str:
         names = ("level", "tasks", "config", "faults") if level else ("tasks", "config", "faults")
         parts = [f" --{name} {shlex.quote(value)}" for name in names if (value := getattr(self, name))]
+        parts += [f" --fail {shlex.quote(text)}" for text in self.fail]
         return "".join(parts) + (" --config-strict" if self.config_strict else "")
 
     def replay(self, token: Token) -> str:
@@ -41,10 +43,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, seed: int) -> str:
         return f"rollproof run {shlex.quote(self.scenario)} --seed {seed}{self.overlays()}"
 
-    def sweep(self, seeds: range, points: int | None, outcomes: tuple[str, ...]) -> str:
+    def sweep(self, seeds: range, points: int | None, outcomes: tuple[str, ...], partial: str = "") -> str:
         drawn = "" if points is None else f" --points {points}"
         disk = "" if outcomes == OUTCOMES else f" --disk {outcomes[0]}"
-        return f"rollproof sweep {shlex.quote(self.scenario)} --seeds {seeds.start}:{seeds.stop}{self.overlays()}{drawn}{disk}"
+        across = f"--seeds {seeds.start}:{seeds.stop}"
+        return f"rollproof sweep {shlex.quote(self.scenario)} {across}{self.overlays()}{drawn}{disk}{partial}"
 
     def _scenario(self) -> str:
         return "" if self.scenario in library() else f" --scenario {shlex.quote(self.scenario)}"

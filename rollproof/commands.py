@@ -20,7 +20,7 @@ from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
 from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
-from rollproof.options import later, outcomes_of, plan_fits, plan_of_option, points_of, seeds_of
+from rollproof.options import later, outcomes_of, partial_of, plan_fits, plan_of_option, points_of, seeds_of
 from rollproof.plausible import read_saved
 from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
 from rollproof.saving import SavedRun, SavedSweep
@@ -29,6 +29,7 @@ from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
 from rollproof.tokens import code_digest, read_token
 from scenarios.files import Loaded, find, library, load
 from scenarios.model import InputError
+from scenarios.partial import Partial
 
 EXIT = {Verdict.HELD.value: 0, Verdict.BROKEN.value: 1, Verdict.UNKNOWN.value: 3}
 
@@ -72,6 +73,16 @@ def sweep_command(
     config_strict: StrictOption = False,
     faults: FaultsOption = None,
     disk: Annotated[str | None, typer.Option("--disk", help="none, all, or both when left out.")] = None,
+    partial: Annotated[
+        str | None,
+        typer.Option(
+            "--partial", metavar="PROCESS,..|all", help="Also let these processes fail alone, at each address of theirs."
+        ),
+    ] = None,
+    partial_do: Annotated[
+        str | None,
+        typer.Option("--partial-do", metavar="VERB[:SECONDS]", help="restart (when left out), kill or stall."),
+    ] = None,
     world: WorldOption = "sim",
     out: OutOption = None,
     json: JsonOption = False,
@@ -99,6 +110,8 @@ def sweep_command(
     several = levels_of(level, levels)
     if several:
         refuse_beside(out, junit)
+        if partial is not None:
+            raise InputError("--partial is given with several levels: give one --level")
         each = [_load(scenario, name, tasks, config, config_strict, faults) for name in several]
         warn(each[0][0])
         with progress_bar() as progress:
@@ -106,10 +119,13 @@ def sweep_command(
         show_levels(swept, json)
         raise typer.Exit(EXIT[swept.report["verdict"]])
     loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
+    wish = partial_of(partial, partial_do, loaded.scenario.job)
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
         warn(loaded)
         with progress_bar() as progress:
-            finished = sweep_seeds(loaded, command, wanted, points=count, outcomes=outcomes, progress=progress, folder=folder)
+            finished = sweep_seeds(
+                loaded, command, wanted, points=count, outcomes=outcomes, partial=wish, progress=progress, folder=folder
+            )
         if junit_file is not None:
             junit_file.write_bytes(junit_xml(finished.report, finished.evidence, guarantees()))
         if folder is not None:
@@ -126,6 +142,10 @@ def run_command(
     level: LevelOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Default 0, or the token's.")] = None,
     crash: Annotated[str | None, typer.Option("--crash", metavar="TOKEN|PLAN", help="A crash token, or its plan alone.")] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option("--fail", metavar="VERB:PROCESS[:SECONDS]@EVENT-N", help="One process fails alone there in life 1."),
+    ] = None,
     tasks: TasksOption = None,
     config: ConfigOption = None,
     config_strict: StrictOption = False,
@@ -147,6 +167,11 @@ def run_command(
     if token is not None and token.scenario_digest != loaded.scenario.digest:
         raise InputError(_other_scenario(token.scenario_digest, loaded))
     plan_fits(plan, loaded)
+    if fail and crash is not None:
+        raise InputError("--fail and --crash are both given: a process fails alone, or the job crashes, use one of them")
+    for text in fail or ():
+        Partial.parse(text, loaded.scenario.job)
+    command = msgspec.structs.replace(command, fail=tuple(fail or ()))
     _finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=token.schedule if token else "0", extra={})
 
 

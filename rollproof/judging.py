@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 
 from protocol.history import Record, record_bytes
-from protocol.judging import Durable, Judge, Panel, Terms, Verdict, Violation
+from protocol.judging import Durable, Judge, Panel, Verdict, Violation
 from rollproof.plausible import records_fit
 from rollproof.saving import Packed, SavedLife, SavedRun, life_files, unpack_files, unpack_history
 from scenarios.model import Scenario
+from scenarios.partial import Partial, first_life
 from sim.faults import without_effect
+from sim.tamper import tampered
 
 Judges = Sequence[type[Judge]]
 
@@ -33,14 +35,17 @@ class JudgedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge_saved(run: SavedRun, packed: Packed, judges: Judges, folder: Path | None = None) -> JudgedRun:
     """Judge every life of a run. Raises InputError, which names the file below ``folder``, if one cannot be read."""
-    terms = run.scenario.terms
+    partials = tuple(Partial.parse(text, run.scenario.job) for text in run.fail)
     references: Mapping[str, Any] | None = None
     if run.reference is not None:
-        references = _life(run.reference, packed, judges, terms, None, folder)[0].summaries()
+        references = _life(run.reference, packed, judges, run.scenario, None, folder)[0].summaries()
     panels: list[Panel] = []
     histories: list[list[Record]] = []
     for life in run.lives:
-        panel, records = _life(life, packed, judges, terms, references if run.plan else None, folder)
+        first = bool(partials) and life.number == 1
+        compared = references if run.plan or life.number > 1 else None
+        by = first_life(run.scenario, partials) if first else run.scenario
+        panel, records = _life(life, packed, judges, by, compared, folder)
         panels.append(panel)
         histories.append(records)
     rows, messages = _rows(run.scenario, judges, panels)
@@ -79,19 +84,26 @@ def history_hash(histories: Iterable[Sequence[Record]]) -> str:
 
 
 def _life(
-    life: SavedLife, packed: Packed, judges: Judges, terms: Terms, references: Mapping[str, Any] | None, folder: Path | None
+    life: SavedLife,
+    packed: Packed,
+    judges: Judges,
+    scenario: Scenario,
+    references: Mapping[str, Any] | None,
+    folder: Path | None,
 ) -> tuple[Panel, list[Record]]:
     history, start, end = life_files(life.name)
     where = {name: name if folder is None else str(folder / name) for name in (history, start, end)}
     records = unpack_history(packed[history], where[history])
     records_fit(records, life.number, life.events, where[history])
-    panel = Panel(judges, terms)
-    panel.begin(Durable(unpack_files(packed[start], where[start])))
+    panel = Panel(judges, scenario.terms)
+    began = unpack_files(packed[start], where[start])
+    hand = tampered(began, scenario.faults, life.number)
+    panel.begin(Durable(began), life.external[0], changed=Durable(hand.after) if hand is not None else None)
     for record in records:
         panel.feed(record)
     files = unpack_files(packed[end], where[end])
     if life.status.outcome != "crashed":  # a crashed life has no end to judge: what it still owed fell with it
-        panel.end(Durable(files), None, life.status, references)
+        panel.end(Durable(hand.undone(files) if hand is not None else files), life.external[1], life.status, references)
     return panel, records
 
 

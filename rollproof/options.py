@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-from protocol.config import LEVELS
+from protocol.config import LEVELS, Job
 from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token, shown
 from scenarios.faults import process_names
 from scenarios.files import Loaded
 from scenarios.model import LATER_LEVELS, InputError
+from scenarios.partial import DEFAULT_S, VERBS, failing_processes
 from sim.explore.points import Plan
+from sim.explore.sweep import PartialWish
 
 NUMBER = "[0-9]{1,12}"  # as many digits as a token's seed may have
 
@@ -76,9 +78,36 @@ def plan_of_option(crash: str | None, seed: int | None, level: str | None) -> tu
 
 def plan_fits(plan: Plan, loaded: Loaded) -> None:
     """Refuse a plan that names a process the job does not have: it could never fire."""
-    known = process_names(loaded.scenario.job)
+    known = process_names(loaded.scenario.job, loaded.scenario.contract.effects)
     for number, item in enumerate(plan, start=1):
         if item.process not in known:
             raise InputError(
                 f"crash plan item {number}: there is no process {shown(item.process)}: this job has {', '.join(known)}"
             )
+
+
+def partial_of(partial: str | None, do: str | None, job: Job) -> PartialWish | None:
+    """``--partial PROCESS[,PROCESS]|all`` and ``--partial-do VERB[:SECONDS]``."""
+    if partial is None:
+        if do is not None:
+            raise InputError("--partial-do is given without --partial: name the processes, or leave it out")
+        return None
+    known = failing_processes(job)
+    processes = known if partial == "all" else tuple(dict.fromkeys(partial.split(",")))
+    wrong = [name for name in processes if name not in known]
+    if wrong:
+        raise InputError(f"--partial names {shown(', '.join(wrong))}: it must be all, or some of {', '.join(known)}")
+    found = re.fullmatch(r"([a-z]+)(?::([0-9]{1,6}(?:\.[0-9]{1,6})?))?", do or VERBS[0])
+    if found is None or found[1] not in VERBS:
+        raise InputError(f"--partial-do is {shown(do or '')}: it must be one of {', '.join(VERBS)}, and :SECONDS if you like")
+    if found[1] == "stall" and found[2] is not None and float(found[2]) == 0.0:
+        raise InputError("--partial-do is a stall of 0 seconds, which is none")
+    return processes, found[1], DEFAULT_S[found[1]] if found[2] is None else float(found[2])
+
+
+def partial_text(partial: PartialWish | None) -> str:
+    """As options, to be typed again."""
+    if partial is None:
+        return ""
+    processes, verb, seconds = partial
+    return f" --partial {','.join(processes)} --partial-do {verb}" + ("" if seconds == DEFAULT_S[verb] else f":{seconds:g}")

@@ -14,8 +14,9 @@ from protocol import config
 from protocol.history import KINDS, RENAMED, Record
 from protocol.judging import Verdict
 from rollproof.saving import RUN_FILE, SWEEP_FILE, SavedLife, SavedRun, SavedSweep, read_folder
-from rollproof.tokens import LENGTH_MAX, OUTCOMES, parse_token, shown
+from rollproof.tokens import LENGTH_MAX, OUTCOMES, is_outcome, parse_token, shown
 from scenarios.model import InputError, Scenario
+from scenarios.partial import Partial
 
 ENDS = ("ended", "failed", "idle", "steps", "time", "crashed")
 
@@ -99,6 +100,7 @@ def run_faults(run: SavedRun) -> list[str]:
     if run.level != run.scenario.job.target_level:
         wrong.append(f"level is {shown(run.level)}: the scenario's is {shown(run.scenario.job.target_level)}")
     wrong += _plan_faults(run)
+    wrong += _fail_faults(run)
     wrong += _lives_faults(run)
     return wrong
 
@@ -157,7 +159,7 @@ def _plan_faults(run: SavedRun) -> Iterator[str]:
     for number, (_, kind, n, k, outcome) in enumerate(run.plan, start=1):
         if RENAMED.get(kind, kind) not in KINDS:
             yield f"plan item {number} names the event {shown(kind)}, which is none"
-        if n < 1 or k < 0 or outcome not in OUTCOMES:
+        if n < 1 or k < 0 or not is_outcome(outcome):
             yield f"plan item {number} is {n}+{k} {shown(outcome)}: n is from 1, k from 0, the outcome {' or '.join(OUTCOMES)}"
     if not run.plan:
         if run.token:
@@ -172,11 +174,24 @@ def _plan_faults(run: SavedRun) -> Iterator[str]:
         yield f"token is wrong: {str(error)[:LENGTH_MAX]}"
 
 
+def _fail_faults(run: SavedRun) -> Iterator[str]:
+    try:
+        partials = tuple(Partial.parse(text, run.scenario.job) for text in run.fail)
+    except InputError as error:
+        yield f"fail is wrong: {str(error)[:LENGTH_MAX]}"
+        return
+    last = run.scenario.faults[len(run.scenario.faults) - len(partials) :]
+    if last != tuple(partial.fault() for partial in partials):
+        yield "fail names partial crashes that are not the last faults of the scenario"
+    if partials and (run.plan or run.reference is None):
+        yield "fail goes with a reference and without a plan"
+
+
 def _lives_faults(run: SavedRun) -> Iterator[str]:
     if not run.lives:
         yield "lives is empty: a run has at least one"
         return
-    if len(run.lives) > len(run.plan) + 1:
+    if len(run.lives) > len(run.plan) + 1 + bool(run.fail):
         yield f"lives has {len(run.lives)} entries: a plan of {len(run.plan)} crashes makes at most {len(run.plan) + 1}"
     for number, life in enumerate(run.lives, start=1):
         last = number == len(run.lives)
@@ -189,6 +204,8 @@ def _lives_faults(run: SavedRun) -> Iterator[str]:
             yield f"life-{number}.fired is false, and there is a life after it"
         elif asked and last and life.fired:
             yield f"life-{number} crashed, and the life after it is missing"
+        if number > 1 and life.external[0] != run.lives[number - 2].external[1]:
+            yield f"life-{number}.external does not begin with what the life before it left outside the job"
         if (life.status.outcome == "crashed") is not bool(life.fired):
             yield f"life-{number}.status.outcome is {shown(life.status.outcome)} and fired is {life.fired}"
         yield from _life_faults(run, life)
@@ -202,8 +219,14 @@ def _life_faults(run: SavedRun, life: SavedLife) -> Iterator[str]:
     where = shown(life.name)
     if life.status.outcome not in ENDS:
         yield f"{where} status.outcome is {shown(life.status.outcome)}: it must be one of {', '.join(ENDS)}"
+    known = {service.service for service in run.scenario.contract.effects}
+    named = {held.service for external in life.external for held in external.landed}
+    named |= {held.service for external in life.external for held in external.values}
+    if not named <= known:
+        yield f"{where} external speaks of {', '.join(sorted(named - known))}: the scenario declares {sorted(known)}"
     if life.events < 1 or life.steps < 0 or life.time_s < 0:
         yield f"{where} has {life.events} events, {life.steps} steps and {life.time_s} s: that is no life"
-    right = {number for number, fault in enumerate(run.scenario.faults) if fault.life in (0, life.number)}
+    ran = run.scenario.faults[: -len(run.fail)] if run.fail and life.name == "reference" else run.scenario.faults
+    right = {number for number, fault in enumerate(ran) if fault.life in (0, life.number)}
     if {*life.effects} != right:
         yield f"{where} effects speaks of the faults {sorted(life.effects)}: life {life.number} has {sorted(right)}"

@@ -16,7 +16,9 @@ from rollproof.judging import JudgedRun, judge_saved
 from rollproof.saving import Packed, SavedRun, life_files, pack_life, saved_life, versions, write_packed
 from rollproof.tokens import DEFAULT_SCHEDULE, LENGTH_MAX, Token, code_digest
 from scenarios.files import Loaded
+from scenarios.partial import Partial, with_partials
 from sim.explore.lives import Life, Setting, run_life, run_plan
+from sim.explore.partial import run_partials
 from sim.explore.points import Plan, PlanItem
 
 RUNS_MAX = 200  # violations shown of one run
@@ -69,12 +71,19 @@ def run_and_save(
     folder: Path | None = None,
 ) -> tuple[SavedRun, Packed]:
     """Everything that ``judge_saved`` needs, on disk before any verdict is asked for."""
+    partials = tuple(Partial.parse(text, loaded.scenario.job) for text in command.fail)
     setting = Setting(scenario=loaded.scenario, seed=seed, judges=JUDGES, schedule=schedule)
-    if plan and reference is None:
+    if (plan or partials) and reference is None:
         reference = run_life(setting, 1, {}, {}, None)
     if reference is not None:
         setting = setting.after(reference)  # as a sweep does: else a livelock would replay longer
-    lives = run_plan(setting, plan, reference.panel.summaries() if reference is not None else None)
+    references = reference.panel.summaries() if reference is not None else None
+    if partials:
+        assert not plan, "a partial crash takes the place of a plan"
+        lives = run_partials(setting, partials, references)
+        loaded = msgspec.structs.replace(loaded, scenario=with_partials(loaded.scenario, partials))
+    else:
+        lives = run_plan(setting, plan, references)
     saved, packed = save(loaded, command, seed, plan, schedule, lives, reference)
     if folder is not None:
         write_packed(folder, packed)
@@ -106,6 +115,7 @@ def save(
         versions=versions(),
         lives=tuple(saved_life(f"life-{life.number}", life) for life in lives),
         reference=saved_life("reference", reference) if reference is not None else None,
+        fail=command.fail,
     )
     packed["run.json"] = msgspec.json.format(msgspec.json.encode(saved), indent=1)
     return saved, packed

@@ -21,6 +21,7 @@ from typing import Any, Union
 import msgspec
 
 from protocol import history
+from protocol.external import NOTHING, External
 from protocol.history import Record
 from protocol.judging import RunStatus
 from reports.failure import Evidence
@@ -49,7 +50,8 @@ Packed = dict[str, bytes]  # file name below the run's folder -> content
 class SavedLife(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One life of a saved run. ``name`` is the stem of its files; ``fired`` is None where no crash was asked for.
 
-    ``effects``: of each fault of this life, by its place in the scenario, '' if it took effect, else why not.
+    ``effects``: of each fault of this life, by its place in the scenario, '' if it took effect, else why not. ``external``:
+    what outside services held at its start, and at its end.
     """
 
     name: str
@@ -61,10 +63,12 @@ class SavedLife(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     steps: int
     time_s: float
     effects: dict[int, str] = {}
+    external: tuple[External, External] = (NOTHING, NOTHING)
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``run.json``. ``command`` runs it again; ``token`` is '' where no crash was asked for."""
+    """``run.json``. ``command`` runs it again; ``token`` is '' where no crash was asked for. ``fail``: the partial crashes of
+    life 1, which are the last faults of ``scenario`` (the reference ran without them)."""
 
     format: int = FORMAT
     kind: str = "run"
@@ -80,6 +84,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     versions: dict[str, str]
     lives: tuple[SavedLife, ...]
     reference: SavedLife | None = None
+    fail: tuple[str, ...] = ()
 
 
 class SavedSweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,6 +142,7 @@ def saved_life(name: str, life: Life) -> SavedLife:
         steps=life.steps,
         time_s=life.now,
         effects=dict(life.effects),
+        external=life.external,
     )
 
 

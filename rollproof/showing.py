@@ -26,6 +26,7 @@ from rollproof.saving import SavedRun, SavedSweep
 from rollproof.sweeping import FinishedSweep
 from rollproof.tokens import address_text
 from scenarios.files import Loaded
+from sim.explore.explorer import effects_again
 
 
 def guarantees() -> dict[str, str]:
@@ -46,8 +47,9 @@ def run_report(saved: SavedRun, judged: JudgedRun, evidence: list[Evidence]) -> 
         "history_hash": judged.history_hash,
         "lives": [
             {"number": life.number, "outcome": life.status.outcome, "error": life.status.error, "fired": life.fired,
-             "address": life.address, "events": life.events, "steps": life.steps, "time_s": life.time_s}
-            for life in saved.lives
+             "address": life.address, "events": life.events, "steps": life.steps, "time_s": life.time_s,
+             "repeated_work": effects_again(records)}
+            for life, records in zip(saved.lives, judged.histories, strict=True)
         ],
         "violations": [
             {"invariant": item.invariant, "token": item.token, "message": item.message, "command": item.command}

@@ -13,6 +13,7 @@ from invariants.registry import JUDGES
 from protocol.judging import Verdict
 from reports.failure import Evidence
 from rollproof.command import Command
+from rollproof.options import partial_text
 from rollproof.plausible import records_fit
 from rollproof.running import evidence_of, run_once, token_of
 from rollproof.saving import (
@@ -33,7 +34,7 @@ from scenarios.model import InputError
 from sim.explore.lost import as_plain, lost_work_of
 from sim.explore.points import Plan, PlanItem
 from sim.explore.result import SweepResult
-from sim.explore.sweep import sweep
+from sim.explore.sweep import PartialWish, sweep
 
 Progress = Callable[[str, int, int], None]
 UNREACHED = "reached nowhere or crashed:"  # how the engine's message about one seed begins
@@ -55,6 +56,7 @@ def sweep_seeds(
     *,
     points: int | None,
     outcomes: tuple[str, ...],
+    partial: PartialWish | None = None,
     progress: Callable[[int], Progress] | None = None,
     folder: Path | None = None,
 ) -> FinishedSweep:
@@ -62,7 +64,7 @@ def sweep_seeds(
     found = Findings(loaded, command)
     for seed in seeds:
         watch = progress(seed) if progress is not None else None
-        result = sweep(loaded.scenario, seed, JUDGES, points=points, outcomes=outcomes, progress=watch)
+        result = sweep(loaded.scenario, seed, JUDGES, points=points, outcomes=outcomes, partial=partial, progress=watch)
         found.add(seed, result, folder)
         if folder is not None:
             _save_seed(folder / f"seed-{seed}", result)
@@ -73,7 +75,7 @@ def sweep_seeds(
             scenario=loaded.scenario,
             scenario_digest=loaded.scenario.digest,
             code_digest=code_digest(),
-            command=command.sweep(seeds, points, outcomes),
+            command=command.sweep(seeds, points, outcomes, partial_text(partial)),
             versions=versions(),
             seeds=(seeds.start, seeds.stop),
             points=points,
@@ -126,11 +128,13 @@ def _failures_again(
     """Each failure run alone, saved whole, and judged from its files; also what could not be shown again."""
     found: list[Evidence] = []
     messages: list[str] = []
-    for failure in result.violations:
-        place = None if folder is None else folder / f"seed-{seed}" / "failures" / failure.invariant
-        finished = run_once(
-            loaded, command, seed, failure.plan, reference=result.reference if failure.plan else None, folder=place
-        )
+    whole = command
+    for failure in (*result.violations, *result.partial_failures):
+        command = msgspec.structs.replace(whole, fail=(failure.fail,)) if failure.fail else whole
+        name = f"partial-{failure.invariant}" if failure.fail else failure.invariant
+        place = None if folder is None else folder / f"seed-{seed}" / "failures" / name
+        needed = failure.plan or failure.fail
+        finished = run_once(loaded, command, seed, failure.plan, reference=result.reference if needed else None, folder=place)
         shown = [item for item in evidence_of(finished.saved, finished.judged) if item.invariant == failure.invariant]
         if shown:
             found.append(msgspec.structs.replace(shown[0], points=failure.points))
@@ -158,7 +162,7 @@ def _failures_again(
     if unknown is not None and folder is not None:
         plan: Plan = (PlanItem(*unknown.address, unknown.outcome),)
         place = folder / f"seed-{seed}" / "failures" / "unknown"
-        run_once(loaded, command, seed, plan, reference=result.reference, folder=place)
+        run_once(loaded, whole, seed, plan, reference=result.reference, folder=place)
     return found, messages
 
 
@@ -192,8 +196,15 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     out["peak_rss_mib"] = max(report["peak_rss_mib"] for report in reports)
     out["verdicts"] = {name: sum(report["verdicts"][name] for report in reports) for name in reports[0]["verdicts"]}
     out["carries"] = {name: sum(report["carries"][name] for report in reports) for name in reports[0]["carries"]}
+    out["repeated_work"] = {
+        name: (max if name == "most" else sum)(report["repeated_work"][name] for report in reports)
+        for name in reports[0]["repeated_work"]
+    }
     everywhere = lost_work_of(work for result in results for work in result.losses.points.values())
     out["lost_work"] = {"level": out["level"], **as_plain(everywhere)}
+    if "partial" in out:
+        lost = lost_work_of(work for result in results for work in result.losses.partial)
+        out["partial"] = {**_partial(reports), "lost_work": as_plain(lost)}
     out["judges"] = _judges(reports)
     out["violations"] = [violation for report in reports for violation in report["violations"]]
     out["verified"] = _verified(reports)
@@ -226,6 +237,16 @@ def _verified(reports: list[dict[str, Any]]) -> dict[str, Any]:
             f"seed {report['seeds'][0]}: {text}" for report in reports for text in report["verified"]["disagreements"]
         ],
     }
+
+
+def _partial(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    each = [report["partial"] for report in reports if "partial" in report]
+    out = dict(each[0])
+    for name, value in out.items():
+        if isinstance(value, int):
+            out[name] = sum(one[name] for one in each)
+    out["violations"] = [violation for one in each for violation in one["violations"]]
+    return out
 
 
 def _judges(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:

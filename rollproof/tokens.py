@@ -3,7 +3,8 @@
     rp1.<scenario>.<scenario digest>.<seed>[+<schedule>].<level>.<code digest>.<plan>.<check>
 
 A plan has one item a life, joined by ``~``: ``<process>-<EventKind>-<n>[+k]-<outcome>``. Process names hold ``-``
-themselves, so an item is read from its right end. Outcomes are numbers in a token: 0 is ``none``, 1 is ``all``.
+themselves, so an item is read from its right end. Disk outcomes are numbers in a token: 0 is ``none``, 1 is ``all``; the
+requests to outside services that still landed follow as ``+<digits>`` (``sim.explore.outcomes``).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import msgspec
 from protocol.config import LEVELS
 from protocol.history import KINDS, RENAMED
 from scenarios.model import InputError
+from sim.explore.outcomes import disk_of, landing_of, outcome_of
 from sim.explore.points import Plan, PlanItem
 
 VERSION = "rp1"
 LENGTH_MAX = 200  # characters; longer plans go to a file
-OUTCOMES = ("none", "all")  # by number
+OUTCOMES = ("none", "all")  # of the disk, by number
 DEFAULT_SCHEDULE = "0"
 CODE_FOLDERS = ("protocol", "scenarios", "sim")  # what a life depends on
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +34,7 @@ _LEGAL = re.compile(r"[A-Za-z0-9._~+-]+")
 _HEX8 = re.compile(r"[0-9a-f]{8}")
 _COUNT = re.compile(r"[0-9]{1,12}")  # far more than any run has, and never a number too long to read
 _SCHEDULE = re.compile(r"fifo|[1-9][0-9]{0,11}")  # the default one, 0, is left out
+_LANDING = re.compile(r"[01]{1,512}")
 _PROCESS = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _SHAPE = f"{VERSION}.<scenario>.<digest>.<seed>.<level>.<code>.<plan>.<check>"
 
@@ -84,7 +87,7 @@ def address_text(address: tuple[str, str, int, int]) -> str:
 
 
 def item_text(item: PlanItem) -> str:
-    return f"{address_text(item.address)}-{OUTCOMES.index(item.outcome)}"
+    return f"{address_text(item.address)}-{outcome_of(str(OUTCOMES.index(disk_of(item.outcome))), landing_of(item.outcome))}"
 
 
 def plan_text(plan: Plan) -> str:
@@ -118,11 +121,25 @@ def _parse_item(text: str, number: int) -> PlanItem:
     n, plus, k = count.partition("+")
     if not _COUNT.fullmatch(n) or int(n) < 1 or (plus and not _COUNT.fullmatch(k)):
         raise InputError(f"{where}: {shown(count)} is no count: it must be <n> or <n>+<k>, n from 1 and k from 0")
-    if _COUNT.fullmatch(outcome) and int(outcome) < len(OUTCOMES):
-        outcome = OUTCOMES[int(outcome)]
-    if outcome not in OUTCOMES:
-        raise InputError(f"{where}: outcome {shown(outcome)} is unknown: it must be 0 (none) or 1 (all)")
-    return PlanItem(process, kind, int(n), int(k) if plus else 0, outcome)
+    return PlanItem(process, kind, int(n), int(k) if plus else 0, _parse_outcome(outcome, where))
+
+
+def _parse_outcome(text: str, where: str) -> str:
+    disk, plus, landing = text.partition("+")
+    if _COUNT.fullmatch(disk) and int(disk) < len(OUTCOMES):
+        disk = OUTCOMES[int(disk)]
+    if disk not in OUTCOMES:
+        raise InputError(f"{where}: outcome {shown(text)} is unknown: it must be 0 (none) or 1 (all)")
+    if plus and not _LANDING.fullmatch(landing):
+        right = "a digit 0 or 1 for each request on its way to an outside service, at most 512, as 1+01"
+        raise InputError(f"{where}: outcome {shown(text)}: after the + there must be {right}")
+    return outcome_of(disk, landing)
+
+
+def is_outcome(text: str) -> bool:
+    """Whether it is the name of an outcome: of the disk, and of requests that land."""
+    disk, plus, landing = text.partition("+")
+    return disk in OUTCOMES and (not plus or (_LANDING.fullmatch(landing) is not None and "1" in landing))
 
 
 def parse_token(text: str) -> Token:

@@ -8,9 +8,9 @@ What has no verb of its own is said with these:
                                         and a ``discard`` of the group while it is on its way
     a delayed data-plane save           ``delay`` of SaveCheckpoint (the request: the save is late; the reply: its word is)
     a delayed weight write              ``delay`` of SaveWeights, or of SetWeightVersion for the weights of the workers
-    a train step that commits at any await    ``hold`` the controller's cut: ``hold`` belongs to one process, so hold what
-                                        the cut waits for (gym-0 at ControlReceived, data-plane at FileIssued) until the
-                                        controller records StepCommitted
+    a train step that commits at any await    ``stall`` or ``hold`` what that await waits for (gym-0 at ControlReceived until
+                                        the controller records StepCommitted), and ``delay`` the reply of TrainGroup so
+                                        that the step is under way by then (scenario step-in-a-gym-phase)
     a group discarded at any await      ``discard`` at any event, on either edge
 """
 
@@ -21,13 +21,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from protocol import identity, messages
-from protocol.config import Job
+from protocol.config import Job, with_values
+from protocol.errors import ConfigError
+from protocol.external import Service
 from protocol.history import KINDS, RENAMED
 
 PartitionName = Literal["canonical", "staging", "rollout_data", "rollout_staging"]
+NoResultName = Literal["", "timed-out", "disconnected", "server-died", "overloaded", "malformed", "rejected"]  # errors.NoResult
 PARTITION_NAMES = {
     "canonical": messages.CANONICAL,
     "staging": messages.STAGING,
@@ -84,10 +87,44 @@ class Discard(Verb):
 
 
 class ChangeConfig(Verb):
-    """``instance`` starts without ``drop_participant``: at ``LifeStarted`` of ``job``, before its processes start."""
+    """At ``LifeStarted`` of ``job``, before its processes start: ``instance`` starts without ``drop_participant`` or with
+    ``add_participant`` besides, or the keys of the job in ``set`` have other values in this life."""
 
-    drop_participant: str
-    instance: str
+    instance: str | None = None
+    drop_participant: str = ""
+    add_participant: str = ""
+    set: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _one_change(self) -> ChangeConfig:
+        asked = [name for name in ("drop_participant", "add_participant", "set") if getattr(self, name)]
+        if len(asked) != 1:
+            raise ValueError("it must have exactly one of drop_participant, add_participant and set")
+        if (self.instance is None) != (asked == ["set"]):
+            raise ValueError("a participant needs its instance, and nothing else has one")
+        return self
+
+
+class Tamper(Verb):
+    """At ``LifeStarted`` of ``job``, from life 2 on: a file that the lives before left is changed before anything is read.
+
+    ``path`` and ``source`` may begin with ``newest-snapshot/`` or ``newest-checkpoint/``; the parts of ``field`` are joined
+    by dots, ``*`` stands for every one.
+    """
+
+    path: str
+    change: Literal["drop_field", "set_field", "repeat", "truncate", "remove_file", "copy_of"]
+    field: str = ""
+    value: Any = None
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _what_it_needs(self) -> Tamper:
+        if bool(self.field) != (self.change in ("drop_field", "set_field", "repeat")):
+            raise ValueError("drop_field, set_field and repeat need a field, and nothing else has one")
+        if bool(self.source) != (self.change == "copy_of"):
+            raise ValueError("copy_of needs a source, and nothing else has one")
+        return self
 
 
 class Kill(Verb):
@@ -143,7 +180,9 @@ class Delay(OfMessages):
 
 
 class Duplicate(OfMessages):
-    """They land twice."""
+    """They land twice: the second time ``by_s`` later, past everything that was sent meanwhile."""
+
+    by_s: float = Field(default=0.0, ge=0.0, le=100_000.0)
 
 
 class Reorder(OfMessages):
@@ -155,6 +194,23 @@ class Refuse(Verb):
 
     instance: str
     rows: int = Field(ge=1)
+
+
+class FailRow(Verb):
+    """The next ``rows`` rows at the door of ``instance`` fail there, in the words of ``messages.RowFailed``: either
+    ``terminal`` or ``no_result`` is said, and a ``status`` on which nothing may be decided."""
+
+    instance: str
+    rows: int = Field(default=1, ge=1)
+    terminal: bool | None = None
+    no_result: NoResultName = ""
+    status: int = Field(default=0, ge=0, le=599)
+
+
+class Stray(Verb):
+    """The next row at the door of ``instance`` brings a session along that nobody sent, under a rollout id of its own."""
+
+    instance: str
 
 
 class PartialPut(Verb):
@@ -191,12 +247,16 @@ VERBS: dict[str, type[Verb]] = {
     "break_stream": BreakStream,
     "fail_call": FailCall,
     "refuse": Refuse,
+    "fail_row": FailRow,
+    "stray": Stray,
     "abort": Abort,
     "partial_put": PartialPut,
     "lose_rows": LoseRows,
     "discard": Discard,
     "config": ChangeConfig,
+    "tamper": Tamper,
 }
+RESTART = ("config", "tamper")
 FATES = ("kill", "restart", "stall", "hold")
 OPERATIONS = {
     kind.__name__.lower(): kind.__name__
@@ -205,8 +265,9 @@ OPERATIONS = {
 }
 
 
-def process_names(job: Job) -> tuple[str, ...]:
-    """Every process of a run of ``job``; ``job`` itself is one (it records what the world does)."""
+def process_names(job: Job, services: Sequence[Service] = ()) -> tuple[str, ...]:
+    """Every process of a run of ``job``, and the services outside of it; ``job`` itself is one (it records what the world
+    does)."""
     return (
         "job",
         identity.CONTROLLER,
@@ -215,13 +276,16 @@ def process_names(job: Job) -> tuple[str, ...]:
         *(identity.finalizer_name(index) for index in range(job.num_finalizer_workers)),
         *(identity.worker_name(index) for index in range(job.generation_workers)),
         *(identity.gym_name(index) for index in range(job.gym_instances)),
+        *(service.service for service in services),
     )
 
 
-def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, where: str) -> tuple[Fault | None, list[str]]:
+def fault_from(
+    at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, where: str, services: Sequence[Service] = ()
+) -> tuple[Fault | None, list[str]]:
     """One fault, or what is wrong with it: ``at`` is already well-typed, ``do`` is not. Each fault names its key."""
     wrong: list[str] = []
-    processes = process_names(job)
+    processes = process_names(job, services)
     if at["process"] not in processes:
         wrong.append(f"{where}.at.process is {at['process']!r}: this job has {', '.join(processes)}")
     event = RENAMED.get(at["event"], at["event"])
@@ -236,12 +300,19 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
         wrong.append(f"{where}.do.{verb} is not a known verb{close}: it must be one of {', '.join(VERBS)}")
         return None, wrong
     try:
-        arguments = VERBS[verb].model_validate(raw).model_dump()
+        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_defaults=verb in RESTART)
     except ValidationError as error:
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
-    wrong += _misplaced(verb, (at["process"], event), arguments, job, f"{where}.do.{verb}")
-    if verb == "config" and (at["process"], event) != ("job", "LifeStarted"):
-        wrong.append(f"{where}.at is {event} of {at['process']}: config takes effect at LifeStarted of job only")
+    wrong += _misplaced(verb, (at["process"], event), arguments, job, services, f"{where}.do.{verb}")
+    if "set" in arguments:
+        try:
+            with_values(job, arguments["set"])
+        except ConfigError as error:
+            wrong.append(f"{where}.do.{verb}.set: {error}")
+    if verb in RESTART and (at["process"], event) != ("job", "LifeStarted"):
+        wrong.append(f"{where}.at is {event} of {at['process']}: {verb} takes effect at LifeStarted of job only")
+    if verb == "tamper" and at["life"] == 1:
+        wrong.append(f"{where}.at.life is 1: tamper changes what an earlier life has left, it must be 2 or more, or 0")
     if verb in FATES and (at["process"], event) == ("job", "LifeStarted"):
         wrong.append(f"{where}.at is LifeStarted of job: no process has started there that {verb} could befall")
     if wrong:
@@ -257,28 +328,31 @@ def fault_from(at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, wher
     ), []
 
 
-def _misplaced(verb: str, at: tuple[str, str], arguments: dict[str, Any], job: Job, where: str) -> list[str]:
+def _misplaced(
+    verb: str, at: tuple[str, str], arguments: dict[str, Any], job: Job, services: Sequence[Service], where: str
+) -> list[str]:
     """What ``arguments`` name that this job does not have, or that the verb cannot befall. Completes ``operation``."""
     wrong: list[str] = []
-    processes = process_names(job)
-    real = tuple(name for name in processes if name != "job")
+    processes = process_names(job, services)
+    outside = tuple(service.service for service in services)
+    real = tuple(name for name in process_names(job) if name != "job")
     gyms = tuple(identity.gym_name(index) for index in range(job.gym_instances))
     workers = tuple(identity.worker_name(index) for index in range(job.generation_workers))
     for key, right, what in (
         ("instance", gyms, "Gym instances are"),
         ("worker", workers, "workers are"),
-        ("to", real, "processes are"),
+        ("to", (*real, *outside), "processes are"),
         ("process", real, "processes are"),
     ):
-        if key in arguments and arguments[key] not in right:
+        if arguments.get(key) is not None and arguments[key] not in right:
             wrong.append(f"{where}.{key} is {arguments[key]!r}: this job's {what} {', '.join(right)}")
     if verb in ("kill", "restart") and arguments["process"] == identity.CONTROLLER:
         wrong.append(f"{where}.process is {identity.CONTROLLER!r}: the job ends with it, and that is what a crash point is")
     if verb == "hold":
         until = arguments["until"]
         until["event"] = RENAMED.get(until["event"], until["event"])
-        if at[0] == "job":
-            wrong.append(f"{where} is at an event of job: it is the world itself, only a process can be held")
+        if at[0] == "job" or at[0] in outside:
+            wrong.append(f"{where} is at an event of {at[0]}: it is no process of the job, and only such a one can be held")
         if until["process"] not in processes:
             wrong.append(f"{where}.until.process is {until['process']!r}: this job has {', '.join(processes)}")
         elif until["process"] == at[0]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from protocol import config, errors
 from protocol.config import LEVELS, Job
+from protocol.external import Service
 from protocol.history import KINDS
 from protocol.judging import Contract
 from protocol.messages import PromptTask
-from scenarios.faults import Fault, fault_from, faults_of, nearest
+from scenarios.faults import Fault, fault_from, faults_of, nearest, process_names
 from scenarios.model import (
     ENVIRONMENTS,
     LATER_CONTRACT,
@@ -33,6 +34,7 @@ from scenarios.model import (
     InputError,
     Scenario,
     ScenarioFile,
+    ServiceTable,
 )
 from scenarios.nemo_rl import Overlay, read_config
 from scenarios.tasks import load_tasks
@@ -122,11 +124,14 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
     table, wrong = _parse(raw)
     job, tables, job_faults = _job(raw, table, level, overlay)
     entries: tuple[Fault, ...] = ()
+    services: tuple[Service, ...] = ()
     if table is None or not table.contract.refused:
         tables = {}
         wrong += job_faults
     if table is not None:
-        entries, fault_faults = _faults(table.faults, job)
+        services, service_faults = _services(table.contract.effects, job)
+        wrong += service_faults
+        entries, fault_faults = _faults(table.faults, job, services)
         wrong += fault_faults
         wrong += [
             f"expect.reach[{index}] is {mark!r}: it must be an event of docs/events.md{nearest(mark, KINDS)}"
@@ -149,7 +154,7 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
         raise InputError.of(where, list(dict.fromkeys(wrong)))
     assert table is not None  # else something was wrong
     if faults is not None:
-        entries += _faults_file(faults, job)
+        entries += _faults_file(faults, job, services)
     rows, data_name = _tasks(table.load.tasks or f"builtin:{table.load.environment}", path, tasks)
     if not tables:
         without_effect = config.check(job, (task.name for task in rows))
@@ -170,6 +175,7 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
             may_end=tuple(table.contract.may_end),
             may_stall=table.contract.may_stall,
             fixed_order=table.contract.fixed_order,
+            effects=services,
             refused=tuple(table.contract.refused),
         ),
         expect=Expect(
@@ -253,23 +259,42 @@ def _put(values: dict[str, Any], target: str, value: Any) -> None:
     values[key] = value
 
 
-def _faults(entries: list[FaultEntry], job: Job) -> tuple[tuple[Fault, ...], list[str]]:
+def _services(entries: list[ServiceTable], job: Job) -> tuple[tuple[Service, ...], list[str]]:
+    """Services outside the job: none with the name of a process or of another one, no tool that two of them answer."""
+    wrong: list[str] = []
+    taken: dict[str, str] = dict.fromkeys(process_names(job), "a process of this job")
+    answered: dict[str, str] = {}
+    for index, entry in enumerate(entries):
+        where = f"contract.effects[{index}]"
+        if entry.service in taken:
+            wrong.append(f"{where}.service is {entry.service!r}, which is {taken[entry.service]}: it must have a name of its own")
+        taken[entry.service] = f"{where} too"
+        for tool in entry.tools:
+            other = next((name for name in answered if name.startswith(tool) or tool.startswith(name)), None)
+            if other is not None:
+                wrong.append(f"{where}.tools has {tool!r}: tools that begin with {other!r} are answered by {answered[other]}")
+            answered.setdefault(tool, entry.service)
+    found = [Service(service=entry.service, tools=tuple(entry.tools), idempotent=entry.idempotent) for entry in entries]
+    return tuple(found), wrong
+
+
+def _faults(entries: list[FaultEntry], job: Job, services: Sequence[Service]) -> tuple[tuple[Fault, ...], list[str]]:
     faults: list[Fault] = []
     wrong: list[str] = []
     for index, entry in enumerate(entries):
-        fault, found = fault_from(entry.at.model_dump(), entry.do, job, f"faults[{index}]")
+        fault, found = fault_from(entry.at.model_dump(), entry.do, job, f"faults[{index}]", services)
         wrong += found
         if fault is not None:
             faults.append(fault)
     return tuple(faults), wrong
 
 
-def _faults_file(path: str, job: Job) -> tuple[Fault, ...]:
+def _faults_file(path: str, job: Job, services: Sequence[Service]) -> tuple[Fault, ...]:
     try:
         entries = FaultsFile.model_validate(read_toml(Path(path), path)).faults
     except ValidationError as error:
         raise InputError.of(path, faults_of(error)) from None
-    faults, wrong = _faults(entries, job)
+    faults, wrong = _faults(entries, job, services)
     if wrong:
         raise InputError.of(path, wrong)
     return faults

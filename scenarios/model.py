@@ -28,7 +28,7 @@ RELATIVE = ("cohort",)  # whose siblings are rewarded against each other
 LOAD_MAX = 200_000  # rollouts of a step: the supported size
 PROCESSES_MAX = 1_000  # of one kind: more would not start in a lifetime
 LATER_LEVELS = ("prefix",)
-LATER_CONTRACT = ("prefix_cache", "mixed_weights", "effects")  # modelled by a later step
+LATER_CONTRACT = ("prefix_cache", "mixed_weights")  # modelled by a later step
 
 
 class InputError(Exception):
@@ -125,11 +125,23 @@ class FaultEntry(Table):
     do: dict[str, dict[str, Any]]
 
 
+NAME = r"^[a-z0-9][a-z0-9-]*$"
+
+
+class ServiceTable(Table):
+    """A service outside the job, as ``protocol.external.Service``: tools by how their names begin."""
+
+    service: str = Field(pattern=NAME)
+    tools: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
+    idempotent: bool = False
+
+
 class ContractTable(Table):
     may_drop: bool = False
     may_end: list[str] = []
     may_stall: bool = False
     fixed_order: bool = False
+    effects: list[ServiceTable] = []
     refused: list[str] = []
 
 
@@ -152,7 +164,7 @@ class ScenarioFile(Table):
     """The TOML file, before its parts are checked against each other. ``job`` is checked by ``protocol.config``."""
 
     format: FileFormat
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    name: str = Field(pattern=NAME)
     tags: list[str] = []
     source: str = ""
     load: Load = Load()

@@ -5,11 +5,14 @@ its end, count as replies. Of several that match, the one armed first is taken, 
 
     drop        the message vanishes on its way
     delay       it lands ``by_s`` later; those behind it on the same link wait, as on one connection
-    duplicate   it lands twice: a request is handled twice (the first answer counts), a stream's item is delivered twice
+    duplicate   it lands twice, ``by_s`` apart: a request is handled twice (the first answer counts), a stream's item is
+                delivered twice
     reorder     the next message on its link overtakes it (none within a second: it lands, and nothing took effect)
     fail_call   ``error``: refused with this ``cause``, the peer never sees it; else the peer handles it, and the caller hears
                 Lost (``broken``) or nothing (``lost``)
     refuse      the next ``rows`` rows that come to the door of ``instance`` are refused as a checkpoint would refuse them
+    fail_row    the next ``rows`` rows that come to the door of ``instance`` fail there, as ``terminal`` or ``no_result`` says
+    stray       the next row at the door of ``instance`` brings a session along that nobody sent
     abort       the newest model call that runs at ``worker``, or the next one there, is aborted: INFRA
     break_stream   the first stream from ``instance`` that delivers an item from now on breaks after ``rows`` delivered
                    items (the caller gets Lost, or an early END if ``clean``); the serving handler is left alone
@@ -25,13 +28,14 @@ import msgspec
 from protocol.errors import Cause, ConfigError, Lost, ProtocolError, Refusal
 from protocol.history import EpisodeRefused, Event
 from protocol.identity import GymCheckpointEpisode
-from protocol.messages import PARKED, Generate, Row, RowRefused, RunRows
+from protocol.messages import PARKED, Generate, Row, RowFailed, RowRefused, RunRows
 from protocol.runtime import Handler, Outlet
 from sim.armed import DONE, Armed
 
 if TYPE_CHECKING:
     from sim.network import Network, Request
 
+STRAY = 999  # the number of a rollout that nobody counted
 ABORT_S = 0.02  # how far into a model call an abort that waited for it comes
 Landing = Callable[[Any, Any], None]
 Message = tuple[Landing, Any, Any]
@@ -65,6 +69,8 @@ class MessageFaults:
             "duplicate": self._arm_message,
             "reorder": self._arm_message,
             "refuse": self._arm_refuse,
+            "fail_row": self._arm_refuse,
+            "stray": self._arm_refuse,
             "abort": self._arm_abort,
         }
 
@@ -122,9 +128,13 @@ class MessageFaults:
                 network.send(*ends, *pair[0])
                 armed.done(f"{what} was held up for {by_s:g} s")
             case "duplicate":
+                by_s = float(armed.arguments.get("by_s", 0.0))
                 network.send(*ends, *pair[0])
-                network.send(*ends, *pair[1])
-                armed.done(f"{what} was sent twice")
+                if by_s:
+                    network.kernel.at(by_s, lambda _: network.send(*ends, *pair[1]))
+                else:
+                    network.send(*ends, *pair[1])
+                armed.done(f"{what} was sent twice" + (f", the second time {by_s:g} s later" if by_s else ""))
             case "reorder":
 
                 def over(passed: bool) -> None:
@@ -138,7 +148,7 @@ class MessageFaults:
     # --- what comes to a door ------------------------------------------------------------------------------------
 
     def _arm_refuse(self, armed: Armed) -> None:
-        armed.left = int(armed.arguments["rows"])
+        armed.left = int(armed.arguments.get("rows", 1))
         self.at_door.append(armed)
 
     def _arm_abort(self, armed: Armed) -> None:
@@ -153,12 +163,21 @@ class MessageFaults:
         message, peer = request.message, request.peer
         for armed in self.at_door:
             if isinstance(message, RunRows) and armed.arguments.get("instance") == peer:
-                refused, rest = message.rows[: armed.left], message.rows[armed.left :]
-                armed.left -= len(refused)
+                if armed.fault.verb == "stray":
+                    self.at_door.remove(armed)
+                    row = msgspec.structs.replace(message.rows[0], rollout_id=f"{message.rows[0].sample}r{STRAY}", attempt=0)
+                    armed.done(f"{GymCheckpointEpisode(row.rollout_id, 0).capture_key} came to {peer}, and nobody had sent it")
+                    return self._bringing(handler, msgspec.structs.replace(message, rows=(*message.rows, row)))
+                stopped, rest = message.rows[: armed.left], message.rows[armed.left :]
+                armed.left -= len(stopped)
                 if not armed.left:
                     self.at_door.remove(armed)
-                armed.done(f"{len(refused)} rows were refused at the door of {peer}")
-                return self._refusing(handler, peer, refused, msgspec.structs.replace(message, rows=rest))
+                refuses = armed.fault.verb == "refuse"
+                armed.done(f"{len(stopped)} rows {'were refused' if refuses else 'failed'} at the door of {peer}")
+                going_on = msgspec.structs.replace(message, rows=rest)
+                if refuses:
+                    return self._refusing(handler, peer, stopped, going_on)
+                return self._failing(handler, armed.arguments, stopped, going_on)
             if isinstance(message, Generate) and armed.arguments.get("worker") == peer:
                 self.at_door.remove(armed)
                 network.kernel.at(ABORT_S, lambda _: self._abort_late(network, request, armed))
@@ -171,6 +190,24 @@ class MessageFaults:
                 key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
                 self._record(peer, EpisodeRefused(key, PARKED))
                 outlet.send(RowRefused(key, PARKED, 0.0))
+            if rest.rows:
+                await handler(rest, outlet)
+
+        return answer
+
+    def _bringing(self, handler: Handler, more: RunRows) -> Handler:
+        async def answer(message: RunRows, outlet: Outlet) -> None:
+            await handler(more, outlet)
+
+        return answer
+
+    def _failing(self, handler: Handler, words: dict[str, Any], failed: Sequence[Row], rest: RunRows) -> Handler:
+        terminal, no_result, status = words.get("terminal"), str(words.get("no_result", "")), int(words.get("status", 0))
+
+        async def answer(message: RunRows, outlet: Outlet) -> None:
+            for row in failed:
+                key = GymCheckpointEpisode(row.rollout_id, row.attempt).capture_key
+                outlet.send(RowFailed(key, False, "a fault", 0.0, terminal, no_result, status))
             if rest.rows:
                 await handler(rest, outlet)
 

@@ -5,11 +5,10 @@ event; it takes effect at the boundary after the running step, or with ``edge = 
 that the call which an ``...Issued`` event announces is already affected. ``FaultInjected`` (process ``job``) is recorded
 when a fault is armed, and again when what it armed has happened.
 
-Verbs, by family: ``sim.fault_processes``, ``sim.fault_messages``, ``sim.fault_rows``, and here
+Verbs, by family: ``sim.fault_processes``, ``sim.fault_messages``, ``sim.fault_rows``, ``sim.fault_restart``, and here
     discard {ordinal}                      DiscardGroup(ordinal) to the controller; one that is triggered during the
                                            clean-up is sent when the processes start. It has happened once the
                                            controller has answered with the group that it dropped
-    config {drop_participant, instance}    at LifeStarted of ``job``: the instance starts without it
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from protocol.history import Event
 from sim.armed import DONE, SENT, WAITING, Armed, FaultLike
 from sim.fault_messages import MessageFaults
 from sim.fault_processes import HasProcesses, ProcessFaults
+from sim.fault_restart import RestartFaults
 from sim.fault_rows import RowFaults
 
 
@@ -58,13 +58,13 @@ class FaultBoard:
         self.messages = MessageFaults(hands.record_as, hands.abort)
         self.rows = RowFaults()
         self.processes = ProcessFaults(hands)
-        self.dropped: dict[str, set[str]] = {}  # instance -> participants it starts without
+        self.restart = RestartFaults()
         self._verbs: dict[str, Callable[[Armed], None]] = {
             **self.processes.verbs,
             **self.messages.verbs,
             **self.rows.verbs,
+            **self.restart.verbs,
             "discard": self._discard,
-            "config": self._config,
         }
         self.all = [Armed(fault, number, hands.report_fault) for number, fault in enumerate(faults) if fault.life in (0, life)]
         self.triggers: dict[tuple[str, str], list[Armed]] = {}
@@ -105,8 +105,3 @@ class FaultBoard:
 
         self._hands.send_discard(ordinal, told)
         armed.report(armed.fault.verb, f"DiscardGroup({ordinal}) sent")
-
-    def _config(self, armed: Armed) -> None:
-        instance, participant = str(armed.arguments["instance"]), str(armed.arguments["drop_participant"])
-        self.dropped.setdefault(instance, set()).add(participant)
-        armed.done(f"{instance} starts without {participant}")

@@ -98,14 +98,23 @@ class Outbox:
 
     def __init__(self, inner: Way) -> None:
         self.inner = inner
-        self.kept: list[tuple[Landing, Any, Any]] = []
+        self.kept: list[tuple[Landing, Any, Any]] | None = []
 
     @property
     def link(self) -> Link:
         return self.inner.link
 
     def send(self, function: Landing, target: Any, payload: Any) -> None:
-        self.kept.append((function, target, payload))
+        if self.kept is None:
+            self.inner.send(function, target, payload)
+        else:
+            self.kept.append((function, target, payload))
+
+    def open(self, sends: bool) -> None:
+        """From now on it keeps nothing back; what it kept leaves, or is lost (``sends`` False)."""
+        kept, self.kept = self.kept or (), None
+        for message in kept if sends else ():
+            self.inner.send(*message)
 
 
 class Overtaking:

@@ -22,6 +22,7 @@ from sim.fault_messages import MessageFaults
 from sim.kernel import Kernel
 from sim.links import Link, Outbox, Overtaking, Way
 from sim.replies import SimCall, SimStream
+from sim.services import Door, Services
 from sim.streams import SeededStream
 from sim.tasks import Task
 
@@ -145,12 +146,13 @@ class Network:
     def __init__(self, kernel: Kernel, faults: MessageFaults, seed: int, life: int) -> None:
         self.kernel = kernel
         self.faults = faults
+        self.services = Services()  # outside the job: what is sent to them may land even if the job crashes
         self._seed = seed
         self._life = life
         self._links: dict[tuple[str, str], Way] = {}
         self._endpoints: dict[str, Endpoint] = {}
         self._still: set[str] = set()  # processes into which nothing lands
-        self._mute: set[str] = set()  # processes that stand still in the middle of a step
+        self._mute: dict[str, list[tuple[str, Outbox]]] = {}  # of each process that stands still in the middle of a step
 
     def endpoint(self, process: str) -> Endpoint:
         endpoint = self._endpoints.get(process)
@@ -181,11 +183,13 @@ class Network:
         way = self._links.get((sender, receiver))
         if way is None:
             way = Link(self.kernel, SeededStream(self._seed, "network", f"{sender}>{receiver}", self._life))
+            if receiver in self.services:
+                way = Door(way, self.services, receiver)
             if receiver in self._still:
-                way.stop()
-            if sender in self._mute:
-                way = Outbox(way)
+                way.link.stop()
             self._links[sender, receiver] = way
+            if sender in self._mute:
+                way = self._outbox(sender, receiver)
         return way
 
     def call(self, caller: str, peer: str, message: Any) -> SimCall:
@@ -285,16 +289,20 @@ class Network:
 
     def mute(self, process: str) -> None:
         """What it sends from now on in its running step stays in it."""
-        self._mute.add(process)
-        for (sender, receiver), way in self._links.items():
+        self._mute[process] = []
+        for sender, receiver in list(self._links):
             if sender == process:
-                self._links[sender, receiver] = Outbox(way)
+                self._outbox(process, receiver)
+
+    def _outbox(self, sender: str, receiver: str) -> Outbox:
+        box = Outbox(self._links[sender, receiver])
+        self._links[sender, receiver] = box
+        self._mute[sender].append((receiver, box))
+        return box
 
     def unmute(self, process: str, sends: bool) -> None:
         """It sends what it had kept back; or that is lost with it (``sends`` False)."""
-        self._mute.discard(process)
-        for (sender, receiver), way in self._links.items():
-            if sender == process and isinstance(way, Outbox):
-                self._links[sender, receiver] = way.inner
-                for message in way.kept if sends else ():
-                    way.inner.send(*message)
+        for receiver, box in self._mute.pop(process, ()):
+            if self._links[process, receiver] is box:
+                self._links[process, receiver] = box.inner
+            box.open(sends)

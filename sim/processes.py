@@ -85,6 +85,7 @@ class Processes:
         running = self.kernel.current
         if running is not None and running.process == process:
             self.kernel.doomed = process
+            self.kernel.after_step.append(partial(self._not_torn_off, process))
         else:
             self._died(process)
         return True
@@ -148,6 +149,12 @@ class Processes:
             self.network.go(process)
         found.runtime.fence()
         self._record(ProcessKilled(process))
+
+    def _not_torn_off(self, process: str) -> None:
+        """Its step recorded nothing more, and came to its end before it could be torn off."""
+        if self.kernel.doomed == process:
+            self.kernel.doomed = ""
+            self._died(process)
 
     def _start_again(self, process: str, started: Callable[[], None]) -> None:
         found = self.by_name[process]

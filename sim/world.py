@@ -18,9 +18,10 @@ import msgspec
 
 from protocol import identity
 from protocol.config import Job
+from protocol.external import NOTHING, External
 from protocol.history import Event, FaultInjected, LifeStarted, Record, record_bytes
 from protocol.job import processes
-from protocol.judging import Panel, RunStatus
+from protocol.judging import Contract, Panel, RunStatus
 from protocol.messages import DiscardGroup, Generate
 from protocol.parts import Factory, Parts
 from protocol.runtime import Runtime
@@ -30,6 +31,8 @@ from sim.kernel import Kernel
 from sim.network import Network
 from sim.processes import Processes
 from sim.runtime import SimRuntime
+from sim.services import FakeService, ServiceProfile, Services
+from sim.tamper import tampered
 from sim.tasks import Task, Wait, Waiter
 from sim.waiting import draw
 
@@ -55,6 +58,8 @@ class ScenarioLike(Protocol):
     def faults(self) -> Any: ...
     @property
     def profile(self) -> Any: ...
+    @property
+    def contract(self) -> Contract: ...
     @property
     def environment(self) -> str: ...
 
@@ -130,6 +135,7 @@ class World:
         keep_history: bool = True,
         processes: Mapping[str, Factory] | None = None,
         clean_up: Callable[[Runtime], Coroutine[Any, Any, None]] | None = None,
+        external: External = NOTHING,
     ) -> None:
         self.scenario = scenario
         self.seed = seed
@@ -155,12 +161,18 @@ class World:
         self._started = False
         self._discards: list[tuple[int, Callable[[str], None]]] = []  # of the first stage: sent when a controller can hear it
         self.faults = FaultBoard(scenario.faults, life, self)
+        self.tampered = tampered(disk.surviving("all"), scenario.faults, life)
+        if self.tampered is not None:
+            self.disk = Disk.of(self.tampered.after, disk.scratch())
+            self.faults.restart.tampered = self.tampered.told
         self.triggers = self.faults.triggers
+        self.services = Services(scenario.contract.effects, external)
         self._stage()
 
     def _stage(self) -> None:
         self.kernel = Kernel(self.seed, self.life, self.schedule, self.timed)
         self.network = Network(self.kernel, self.faults.messages, self.seed, self.life)
+        self.network.services = self.services
         self._job_recorder = Recorder(self, self.kernel, JOB)
         self.fates = Processes(self.kernel, self.network, self._made, self._job_recorder.record)
 
@@ -232,6 +244,9 @@ class World:
         self._core_ns, self._judge_ns = self.core_ns, self.judge_ns
         self._stage()
         self._started = True
+        for name in self.services.held:
+            runtime, _ = self._made(name, 1)
+            FakeService(runtime, self.services, ServiceProfile.of(self.scenario.profile)).serve()
         for ordinal, told in self._discards:
             self.send_discard(ordinal, told)
         self.fates.start(self._factories(), identity.CONTROLLER)
@@ -286,21 +301,21 @@ class World:
         from sim.fake_engine import FakeEngine
         from sim.fake_trainer import FakeTrainer
 
-        job, profile = self.scenario.job, self.scenario.profile
+        job, profile = self.faults.restart.job(self.scenario.job), self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile),
             environment=lambda rt: environment(self.scenario.environment, rt, profile),
             data_plane=lambda rt: FakeDataPlane(rt, profile, self.faults.rows),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=self._participants,
+            services=self.scenario.contract.effects,
         )
         return processes(self.scenario.tables or job, self.scenario.tasks, parts)
 
     def _participants(self, instance: str) -> tuple[str, ...]:
         from sim.environments import layout_of
 
-        dropped = self.faults.dropped.get(instance, set())
-        return tuple(name for name in layout_of(self.scenario.environment).participants if name not in dropped)
+        return self.faults.restart.participants(instance, layout_of(self.scenario.environment).participants)
 
     # --- history and faults --------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from protocol.config import Job
 from protocol.history import Event, Record
 from protocol.identity import CONTROLLER
+from protocol.judging import Contract
 from protocol.parts import Factory
 from protocol.runtime import Runtime
 from sim.disk import ALL, Disk
@@ -26,6 +27,7 @@ class SmallScenario:
     tasks: Sequence[Any] = ()
     faults: Sequence[Any] = ()
     profile: Mapping[str, Any] = field(default_factory=dict)
+    contract: Contract = Contract()
     environment: str = "workplace"
 
 

@@ -103,11 +103,12 @@ class TheNewestRestorePointStays(Judge):
                 self.touched[event.path] = True
         if event.op in ("remove", "rename", "write") and self.newest != NONE and _harms(event.path, event.op, self.newest):
             yield f"{event.op} of {event.path} takes away {_name(self.newest)}, the newest durable restore point"
-        if event.op == "remove" and event.path in self.have:
-            newer, kept = self._newer(event.path)
+        if event.op == "remove":
+            counted = event.path in self.have  # else it may be a whole anchor of a lineage that is given up
+            newer, kept = self._newer(event.path) if counted else (0, 0)
             for path in [path for path in self.have if path == event.path or path.startswith(event.path + "/")]:
                 del self.have[path]
-            if newer < kept:
+            if counted and newer < kept:
                 yield f"{event.path} is removed, {newer} newer ones are there and the newest {kept} are kept"
 
     def _done(self, event: FileDone) -> None:

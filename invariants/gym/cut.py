@@ -38,8 +38,8 @@ from protocol.judging import Violation, held_until_published
 class CutWatch:
     """``candidates``: attempts of the ledger that may be in Gym (DISPATCHED unsealed, or a continuation that waits).
 
-    ``scope``: the candidates when the commit scope was built. ``exported``: key -> kinds written in this phase (a commit that
-    is repeated writes them again).
+    ``scope``: the candidates when the commit scope was built. ``exported``: key -> kinds written in this phase;
+    ``exporters``: who wrote each.
     ``restarts``: keys that Gym cannot save. ``replied``: keys whose finished row was sent; ``over``: keys that
     ended in Gym or were refused since their last dispatch. ``leaving``: queued for retire.
     """

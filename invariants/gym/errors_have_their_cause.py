@@ -8,8 +8,10 @@ from typing import Any
 from protocol.config import Level
 from protocol.history import (
     ControlDone,
+    EpisodeRefused,
     FailureArrived,
     FaultInjected,
+    GroupDropped,
     GymPhaseEnded,
     Record,
     Restored,
@@ -17,6 +19,7 @@ from protocol.history import (
     SnapshotBroke,
     SnapshotPublished,
     SnapshotStarted,
+    StreamOver,
 )
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
@@ -35,6 +38,17 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "IllegalStep": ("broken",),
     "OutcomeUnknown": ("broken",),
 }
+# What Gym says of a failed row -> what it counts as (PROTOCOL 1.10): its own words decide, whatever the reply's status is.
+ROW_CAUSES = {
+    "terminal: yes": "data",
+    "terminal: no": "infra",
+    "no result: timed-out": "infra",
+    "no result: disconnected": "infra",
+    "no result: server-died": "infra",
+    "no result: overloaded": "infra",
+    "no result: malformed": "data",
+    "no result: rejected": "data",
+}
 # Operations whose failure, however it is carried, only ever says "not now" (PROTOCOL 5.1); a commit or a restore may also
 # contradict what the ledger says.
 REFUSED_BUSY = ("discover", "prepare", "renew", "resume", "retire", "forget")
@@ -49,7 +63,10 @@ class ErrorsHaveTheirCause(Judge):
 
     invariant = "I32"
     needs = (ControlDone,)
-    sees = (FailureArrived, FaultInjected, GymPhaseEnded, Restored, RunFailed, SnapshotBroke, SnapshotPublished, SnapshotStarted)
+    sees = (
+        EpisodeRefused, FailureArrived, FaultInjected, GroupDropped, GymPhaseEnded, Restored, RunFailed, SnapshotBroke,
+        SnapshotPublished, SnapshotStarted, StreamOver,
+    )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -57,7 +74,9 @@ class ErrorsHaveTheirCause(Judge):
         self.restored = False
         self.raw = ""  # type of a transient control failure that nothing has turned into a failed snapshot yet
         self.causes: dict[str, None] = {}  # of the control failures since the last snapshot was started
-        self.injected: dict[tuple[str, str], None] = {}  # (operation, instance): outages that a fault made
+        self.injected: dict[tuple[str, str], str] = {}  # (operation, instance) -> outage | broken: what a fault made of it
+        self.calls = {"infra": 0, "data": 0}  # model calls that a fault made fail, by the class of their rows, not yet arrived
+        self.turned_away: dict[str, None] = {}  # rows that Gym itself will not run
         self.broke: tuple[str, int] = ("", 0)  # cause and consecutive count of the last failed snapshot
         self.must_stop = ""  # a mismatch after which no other snapshot may start
 
@@ -71,17 +90,26 @@ class ErrorsHaveTheirCause(Judge):
         return found
 
     def _control(self, event: ControlDone, record: Record) -> Iterable[Violation]:
-        injected = self.injected.pop((event.operation, event.instance), False) is None
+        injected = self.injected.pop((event.operation, event.instance), "")
         if event.outcome in ("ok", "cancelled"):
             self.raw = ""
             return ()
         self.causes[event.cause] = None
         self.raw = event.error if event.cause in AGAIN else ""
         busy = event.outcome in ("refused", "failed") and event.operation in REFUSED_BUSY
+        if injected == "broken":
+            return self._contradicted(event, record)
         if (event.outcome == "lost" or busy or injected) and event.cause not in AGAIN:
             text = f"{event.operation} of {event.instance} was {event.outcome} ({event.error}) and counts as {event.cause}"
             return (self.broken(f"{text}; it is {' or '.join(AGAIN)}.", record),)
         return self._wrong(f"{event.operation} of {event.instance}", event.error, event.cause, record)
+
+    def _contradicted(self, event: ControlDone, record: Record) -> Iterable[Violation]:
+        """The instance said that what it was asked contradicts what it knows: another checkpoint, an unknown episode."""
+        if event.cause == "broken":
+            return ()
+        text = f"{event.operation} of {event.instance} met a contradiction ({event.error}) and counts as {event.cause}"
+        return (self.broken(f"{text}; it is broken.", record),)
 
     def _wrong(self, where: str, error: str, cause: str, record: Record) -> Iterable[Violation]:
         allowed = CAUSES.get(error)
@@ -90,15 +118,44 @@ class ErrorsHaveTheirCause(Judge):
         return (self.broken(f"{where} ended with {error}, which counts as {cause}; it is {' or '.join(allowed)}.", record),)
 
     def _fault(self, event: FaultInjected, record: Record) -> None:
-        """A call that the world makes fail: ``<Operation> to <instance>: error | lost``."""
+        """A call that the world makes fail: ``<Operation> to <process>: lost | broken | error (<cause>)``."""
         operation, to, rest = event.detail.partition(" to ")
-        if event.fault == "fail_call" and to and not event.detail.startswith("armed"):
-            self.injected[operation.lower(), rest.partition(":")[0]] = None
+        if event.fault != "fail_call" or not to or event.detail.startswith("armed"):
+            return
+        process, _, how = rest.partition(": ")
+        contradiction = how == "error (broken)"
+        if operation == "Generate":
+            self.calls["data" if contradiction or how == "error (data)" else "infra"] += how != "lost"
+        else:
+            self.injected[operation.lower(), process] = "broken" if contradiction else "outage"
+
+    def _turned_away(self, event: EpisodeRefused, record: Record) -> None:
+        self.turned_away[event.key] = None
+
+    def _unheard(self, event: GroupDropped | StreamOver, record: Record) -> None:
+        """Rows whose failure may never arrive: what is left of it is not held against the next one."""
+        if isinstance(event, GroupDropped) or event.how == "lost":
+            self.calls = {"infra": 0, "data": 0}
 
     def _row_failed(self, event: FailureArrived, record: Record) -> Iterable[Violation]:
-        if event.cause in ("infra", "data"):
+        if event.cause not in ("infra", "data"):
+            text = f"The failure of {event.key} counts as {event.cause}; a row's failure is infra or data."
+            return (self.broken(text, record),)
+        said = f"terminal: {event.terminal}" if event.terminal else f"no result: {event.no_result}" if event.no_result else ""
+        right = ROW_CAUSES.get(said, event.cause)
+        if event.cause != right:
+            return (self.broken(f"The failure of {event.key} ({said}) counts as {event.cause}; it is {right}.", record),)
+        if said:
+            return ()  # Gym says itself what it was
+        if event.key in self.turned_away:
             return ()
-        return (self.broken(f"The failure of {event.key} counts as {event.cause}; a row's failure is infra or data.", record),)
+        other = "data" if event.cause == "infra" else "infra"
+        if self.calls[event.cause]:
+            self.calls[event.cause] -= 1
+        elif self.calls[other]:
+            self.calls[other] -= 1
+            return (self.broken(f"A model call failed as {other}; the failure of {event.key} counts as {event.cause}.", record),)
+        return ()
 
     def _phase_ended(self, event: GymPhaseEnded, record: Record) -> None:
         if event.outcome == "cut":  # a resume that failed after a good cut is reported, not raised
@@ -152,12 +209,15 @@ class ErrorsHaveTheirCause(Judge):
 
 _HANDLERS: dict[type, Any] = {
     ControlDone: ErrorsHaveTheirCause._control,
+    EpisodeRefused: ErrorsHaveTheirCause._turned_away,
     FailureArrived: ErrorsHaveTheirCause._row_failed,
     FaultInjected: ErrorsHaveTheirCause._fault,
+    GroupDropped: ErrorsHaveTheirCause._unheard,
     GymPhaseEnded: ErrorsHaveTheirCause._phase_ended,
     Restored: ErrorsHaveTheirCause._restored,
     RunFailed: ErrorsHaveTheirCause._run_failed,
     SnapshotBroke: ErrorsHaveTheirCause._broke,
     SnapshotPublished: ErrorsHaveTheirCause._published,
     SnapshotStarted: ErrorsHaveTheirCause._started,
+    StreamOver: ErrorsHaveTheirCause._unheard,
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from invariants.gym.cut import FOLLOWED, CutWatch
-from invariants.ledger.attempts import restore_point, unfinished_in_gym
+from invariants.ledger.attempts import groups_of, keeps, restore_point, unfinished_in_gym
 from protocol.config import Level
 from protocol.history import (
     ExclusiveEntered,
@@ -17,12 +17,13 @@ from protocol.history import (
     KeySet,
     ManifestBuilt,
     Record,
+    Restored,
     SnapshotBroke,
     SnapshotPublished,
     key_set,
 )
 from protocol.identity import GymCheckpointEpisode
-from protocol.judging import Durable, Judge, Terms, Violation
+from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 STAGING = "rollout_staging"
 DATA_PLANE = "data-plane"
@@ -31,21 +32,24 @@ OWNERSHIP = "OwnershipError"
 
 class ManifestIsTheUnfinished(Judge):
     """A snapshot's saved episodes and restarts are disjoint and together exactly the unsealed turn-level attempts of its
-    ledger, each on its own instance, and everything a saved episode needs (staged rows, participants' records) is in the
-    snapshot.
+    ledger, each on its own instance, everything a saved episode needs (staged rows, participants' records) is in the
+    snapshot, and a restore continues exactly the saved ones, or is refused where the files contradict this.
 
     A cut whose unsealed attempts are all saved or restarting is no contradiction.
     """
 
     invariant = "I26"
     needs = (ManifestBuilt,)
-    sees = (*FOLLOWED, ExclusiveEntered, ExclusiveLeft, GymPhaseStarted, SnapshotBroke)
+    sees = (*FOLLOWED, ExclusiveEntered, ExclusiveLeft, GymPhaseStarted, Restored, SnapshotBroke)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.watch = CutWatch()
         self.unbuilt = False  # a Gym phase has reached its cut, and no manifest was built in it yet
         self.whole = -1  # candidates of a cut that was left without a manifest though each was saved or restarts (-1: none)
+        self.point = RestorePoint("", 0, 0, "")
+        self.unusable: list[str] = []  # what is wrong with the Gym part of the newest snapshot
+        self.saved: int | None = None  # episodes that a restore of it continues
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -61,9 +65,19 @@ class ManifestIsTheUnfinished(Judge):
         ledger = durable.ledger(source)
         if ledger is None or not saved_at_turn(durable, source):
             return ()
-        gym = durable.gym_checkpoint(source)
-        if gym is None:
-            return (self.broken(f"{source} has no readable gym_checkpoint.json."),)
+        self.point = point
+        found, gym = ["there is no readable gym_checkpoint.json"], durable.gym_checkpoint(source)
+        try:
+            if gym is not None:
+                found = self._gym_part(durable, source, ledger, gym)
+                self.saved = sum(len(instance["episodes"]) for instance in gym["instances"].values())
+        except (KeyError, TypeError, AttributeError) as error:
+            found = [f"its Gym part has another shape ({type(error).__name__}: {error})"]
+        if gym is not None or any(keeps(group, Level.TURN) for group in groups_of(ledger)):
+            self.unusable = found
+        return [self.broken(f"{source}: {text}.") for text in found]
+
+    def _gym_part(self, durable: Durable, source: str, ledger: Any, gym: Any) -> list[str]:
         found = self._manifest_against_ledger(gym, unfinished_in_gym(ledger))
         staging = durable.rows(source, STAGING) or {}
         for name, instance in gym["instances"].items():
@@ -71,7 +85,7 @@ class ManifestIsTheUnfinished(Judge):
             missing = [key for episode in instance["episodes"] for key in episode["staging_keys"] if key not in staging]
             if missing:
                 found.append(f"{len(missing)} staged rows of {name}'s saved episodes are missing, such as {missing[0]}")
-        return [self.broken(f"{source}: {text}.") for text in found]
+        return found
 
     def _manifest_against_ledger(self, gym: Any, unfinished: dict[str, str]) -> list[str]:
         found: list[str] = []
@@ -121,12 +135,23 @@ class ManifestIsTheUnfinished(Judge):
             found.append(f"{len(unwritten)} saved episodes of {name} are in no participant's records, such as {unwritten[0]}")
         return found
 
+    # --- what a restore makes of them
+
+    def _restored(self, event: Restored) -> Iterator[str]:
+        if event.sequence == 0 or (event.anchor, event.sequence) != (self.point.anchor, self.point.sequence):
+            return
+        yield from (f"{self.point.source} was restored though {text}" for text in self.unusable)
+        if not self.unusable and self.saved is not None and event.continuations != self.saved:
+            yield f"{event.continuations} episodes go on after the restore, {self.point.source} holds {self.saved}"
+
     # --- the manifest as it is built
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
         if type(event) is SnapshotPublished:
             return self.watch.release(event.sequence)
+        if type(event) is Restored:
+            return [self.broken(f"{text}.", record) for text in self._restored(event)]
         if type(event) is ExclusiveEntered:
             self.unbuilt = event.barrier == DATA_PLANE and self.watch.open
             return ()

@@ -11,6 +11,7 @@ from protocol.history import (
     AttemptRefused,
     AttemptSealed,
     ControlDone,
+    ControlReceived,
     DrainEnded,
     EpisodeAdmitted,
     EpisodeEnded,
@@ -39,14 +40,14 @@ class OneOwner(Judge):
 
     invariant = "I27"
     needs = (ScopeBuilt, ManifestBuilt)
-    sees = (*FOLLOWED, ControlDone, DrainEnded, EpisodeAdmitted, ProcessStarted)
+    sees = (*FOLLOWED, ControlDone, ControlReceived, DrainEnded, EpisodeAdmitted, ProcessStarted)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.watch = CutWatch()
         self.settled_s = 0.0  # when the newest outcome of an attempt entered the ledger, or the newest control call was over
         self.inside: dict[str, str] = {}  # live episodes -> their instance
-        self.written: dict[tuple[str, str, str], None] = {}  # (key, participant, kind) written in this phase
+        self.written: dict[tuple[str, str, str], str] = {}  # (key, participant, kind) written in this commit -> its instance
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -62,11 +63,14 @@ class OneOwner(Judge):
         watch.follow(event)
         if type(event) is GymPhaseStarted:
             self.written = {}
+        elif type(event) is ControlReceived:
+            if event.operation == "commit":  # one that is repeated may write again
+                self.written = {place: where for place, where in self.written.items() if where != record.process}
         elif type(event) is EpisodeExported:
             place = (event.key, event.participant, event.kind)
             if place in self.written:  # whatever becomes of the cut
                 return (self.broken(f"{event.key} was written twice by {event.participant} in one commit.", record),)
-            self.written[place] = None
+            self.written[place] = record.process
         elif type(event) is EpisodeAdmitted:
             self.inside[event.key] = record.process
         elif type(event) is EpisodeEnded:

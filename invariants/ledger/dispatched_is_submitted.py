@@ -15,6 +15,7 @@ from protocol.history import (
     EpisodeRefused,
     ExclusiveEntered,
     ExclusiveLeft,
+    FaultInjected,
     GroupDropped,
     Record,
     RowsSubmitted,
@@ -34,7 +35,7 @@ class DispatchedIsSubmitted(Judge):
     needs = (ExclusiveEntered, RowsSubmitted)
     sees = (
         AttemptDispatched, AttemptRefused, AttemptSealed, AttemptAbandoned, EpisodeAdmitted, EpisodeRefused, ExclusiveLeft,
-        GroupDropped,
+        FaultInjected, GroupDropped,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -43,6 +44,7 @@ class DispatchedIsSubmitted(Judge):
         self.submitted: dict[str, None] = {}  # submitted, not marked
         self.sent: dict[str, str] = {}  # every key that was submitted -> the instance it was last sent to
         self.closed = False  # a checkpoint holds the gate
+        self.strays: dict[str, None] = {}  # keys that a fault brought to an instance
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -67,7 +69,7 @@ class DispatchedIsSubmitted(Judge):
             if self.closed:
                 return (self.broken(f"{', '.join(event.keys[:4])} submitted while the gate was closed.", record),)
         elif type(event) is EpisodeAdmitted or type(event) is EpisodeRefused:
-            if self.sent.get(event.key) != record.process:
+            if self.sent.get(event.key) != record.process and event.key not in self.strays:
                 where = f"it was submitted to {self.sent[event.key]}." if event.key in self.sent else "nobody submitted it."
                 return (self.broken(f"{event.key} came to {record.process}: {where}", record),)
         elif type(event) is AttemptSealed or type(event) is AttemptRefused or type(event) is AttemptAbandoned:
@@ -77,6 +79,9 @@ class DispatchedIsSubmitted(Judge):
             for waiting in (self.marked, self.submitted):
                 for key in [key for key in waiting if group_of(key) == event.group]:
                     del waiting[key]
+        elif type(event) is FaultInjected:
+            if event.fault == "stray":
+                self.strays[event.detail.partition(" ")[0]] = None
         elif type(event) is ExclusiveLeft and event.barrier == "dispatch":
             self.closed = False
         elif type(event) is ExclusiveEntered and event.barrier == "dispatch":

@@ -44,6 +44,10 @@ class RowsShareNoFate(Judge):
         self.expired: dict[str, None] = {}  # groups that timed out, until they were charged for it
         self.given_up: dict[str, Violation] = {}  # group -> a stream that was given up without a reason
 
+    @classmethod
+    def applies(cls, terms: Terms) -> bool:
+        return terms.job.async_engine  # without it a batch is taken whole
+
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
         handle = _HANDLERS[type(event)]

@@ -11,7 +11,7 @@ MUTANT = Mutant(
         Edit(
             scope="protocol.controller.row_stream.RowStream.serve",
             find="""
-if outcome == 'broken':
+if ended == 'broken':
     await cancel_all(self.rt, self.resends)
 else:
     await join_all(self.rt, self.resends)

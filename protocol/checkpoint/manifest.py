@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -94,18 +95,36 @@ def decode(data: bytes) -> GymManifest:
         wrong.append(f"schema is {manifest.schema}: only {SCHEMA} can be restored")
     if tuple(sorted(manifest.instances)) != manifest.topology:
         wrong.append(f"topology {list(manifest.topology)} is not its instances {sorted(manifest.instances)}")
-    seen: dict[str, str] = {}
-    for name, state in sorted(manifest.instances.items()):
-        named: tuple[SavedState | RestartedEpisode, ...] = (*state.episodes, *state.restarts)
-        for episode in named:
-            if not episode.rollout_id or not name:
-                wrong.append(f"{name}: an episode without an id")
-            if episode.key in seen:
-                wrong.append(f"{name}: {episode.key} is already named by {seen[episode.key]}")
-            seen[episode.key] = name
+    wrong += contradictions(manifest)
     if wrong:
-        raise RestoreRefused("gym_checkpoint.json contradicts itself: " + "; ".join(wrong[:SAMPLE]))
+        raise RestoreRefused("gym_checkpoint.json contradicts itself: " + "; ".join(wrong))
     return manifest
+
+
+def contradictions(manifest: GymManifest) -> list[str]:
+    """Of each instance that disagrees with itself or another one: a line with a sample of its episodes."""
+    lines, seen = list[str](), dict[str, str]()
+    for name, state in sorted(manifest.instances.items()):
+        saved = dict.fromkeys(episode.key for episode in state.episodes)
+        named: tuple[SavedState | RestartedEpisode, ...] = (*state.episodes, *state.restarts)
+        unnamed = [episode.attempt for episode in named if not episode.rollout_id or episode.attempt < 0]
+        both = [episode.key for episode in state.restarts if episode.key in saved]
+        elsewhere = [f"{key} (also on {seen[key]})" for key in dict.fromkeys(episode.key for episode in named) if key in seen]
+        seen.update(dict.fromkeys((episode.key for episode in named), name))
+        repeated = [key for key, times in Counter(episode.key for episode in named).items() if times > 1 and key not in both]
+        for what, which in (
+            ("episodes without an id, of attempts", unnamed), ("saved and restarting", both), ("named twice", repeated),
+            ("named by two instances", elsewhere), ("participants named twice or without a name", _misnamed(state)),
+        ):  # fmt: skip
+            if which:
+                lines.append(f"{name or 'an instance without a name'}: {len(which)} {what}, such as {which[:SAMPLE]}")
+        if not name and not named:
+            lines.append("an instance has no name")
+    return lines
+
+
+def _misnamed(state: InstanceState) -> list[str]:
+    return [name for name, times in Counter(state.participants).items() if times > 1 or not name]
 
 
 def check_against_ledger(manifest: GymManifest, unfinished: Iterable[Attempt]) -> None:

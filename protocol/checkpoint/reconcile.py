@@ -10,13 +10,14 @@ import msgspec
 from protocol.checkpoint import folders
 from protocol.data_plane.keysum import KeySum
 from protocol.data_plane.replay import SidecarReader, Slot
-from protocol.errors import RestoreRefused
+from protocol.errors import MissingFile, RestoreRefused
 from protocol.history import KeySet, Restored
 from protocol.identity import DATA_PLANE
 from protocol.ledger.persistence import LedgerDigest, LedgerReader, expected_staging, finalized_ids
 from protocol.ledger.records import AttemptStatus, Group, LedgerFile
 from protocol.messages import CANONICAL, STAGING, ClearSamples, ListSampleIds
 from protocol.run import Run
+from protocol.runtime import Runtime
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +31,21 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     finalized: KeySet
 
 
+async def read_part(rt: Runtime, source: str, name: str) -> bytes:
+    """One file of a source. Raises RestoreRefused if it is not there: whoever was chosen must be whole."""
+    try:
+        return await rt.files.read(f"{source}/{name}")
+    except MissingFile:
+        raise RestoreRefused(f"{source} has no {name}: a part of what must be restored is missing") from None
+
+
 async def read_payload(run: Run, source: str) -> Payload:
     """Raises RestoreRefused for either file."""
-    data = await run.rt.files.read(f"{source}/{folders.LEDGER}")
+    data = await read_part(run.rt, source, folders.LEDGER)
     groups = LedgerReader(data)
     await run.slices.groups(groups.rest, groups.add)
     ledger = groups.done()
-    slots = SidecarReader(await run.rt.files.read(f"{source}/{folders.SIDECAR}"), run.job.num_generations_per_prompt)
+    slots = SidecarReader(await read_part(run.rt, source, folders.SIDECAR), run.job.num_generations_per_prompt)
     await run.slices.groups(slots.rest, slots.add)
     finalized = KeySum()
     await run.slices.groups(ledger.groups, lambda part: finalized.add_all(finalized_ids(part)))

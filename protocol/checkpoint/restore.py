@@ -17,7 +17,8 @@ from protocol.checkpoint.anchor import Anchor
 from protocol.checkpoint.coordinator import GymCoordinator
 from protocol.checkpoint.manifest import GymManifest
 from protocol.checkpoint.payload import METADATA_SCHEMA, Dataloader, DataPlaneMetadata
-from protocol.checkpoint.reconcile import Payload, read_payload, report, settle_rows
+from protocol.checkpoint.position import bootstrap_fault, snapshot_fault
+from protocol.checkpoint.reconcile import Payload, read_part, read_payload, report, settle_rows
 from protocol.checkpoint.targets import check_targets, restored_dispatch_index
 from protocol.config import Level
 from protocol.errors import MissingFile, RestoreRefused
@@ -102,6 +103,9 @@ def decide_choice(found: Found, mode: str, fingerprint: str) -> Choice:
                 f"{folders.BOOTSTRAP_MANIFEST} was written by a run with other rollout semantics "
                 f"(fingerprint {str(found.bootstrap.get('fingerprint'))[:12]}, this run's is {fingerprint[:12]})"
             )
+        fault = bootstrap_fault(found.bootstrap)
+        if fault:
+            raise RestoreRefused(f"{folders.BOOTSTRAP_MANIFEST} cannot be restored: {fault}")
         step, anchor = 0, folders.BOOTSTRAP
     elif found.snapshots:
         raise RestoreRefused(f"{folders.BOOTSTRAP_MANIFEST} is unreadable, but {len(found.snapshots)} snapshots lie beside it")
@@ -109,6 +113,7 @@ def decide_choice(found: Found, mode: str, fingerprint: str) -> Choice:
         return FRESH
     if mode == "latest" and found.snapshots:
         fitting = [sequence for sequence, content in found.snapshots.items() if _fits(content, step, fingerprint)]
+        _refuse_another_schema(anchor, step, found.snapshots, max(fitting, default=0))
         if not fitting:
             raise RestoreRefused(
                 f"{anchor} has {len(found.snapshots)} committed snapshots, "
@@ -119,12 +124,26 @@ def decide_choice(found: Found, mode: str, fingerprint: str) -> Choice:
     return Choice(anchor=anchor, step=step, sequence=0, source="" if anchor == folders.BOOTSTRAP else anchor)
 
 
+def _refuse_another_schema(anchor: str, step: int, snapshots: Mapping[int, dict[str, Any] | None], newest: int) -> None:
+    """A snapshot of this very step in another shape may hold newer work than the ``newest`` that fits. Raises RestoreRefused."""
+    for sequence, content in sorted(snapshots.items()):
+        if content is None or sequence < newest or _position(content) != (step, step):
+            continue
+        fault = snapshot_fault(content)
+        if fault:
+            where = f"{folders.snapshot_folder(anchor, sequence)}/{folders.MANIFEST}"
+            raise RestoreRefused(f"{where} is no snapshot's of this version: {fault}")
+
+
+def _position(content: Mapping[str, Any]) -> tuple[Any, Any]:
+    return content.get("base_train_step"), content.get("trainer_version")
+
+
 def _fits(content: Mapping[str, Any] | None, step: int, fingerprint: str) -> bool:
     """Step, version and fingerprint must all be the anchor's."""
     if content is None:
         return False
-    position = (content.get("base_train_step"), content.get("trainer_version"))
-    return position == (step, step) and content.get("fingerprint") == fingerprint
+    return _position(content) == (step, step) and content.get("fingerprint") == fingerprint
 
 
 async def look(rt: Runtime) -> Found:
@@ -174,10 +193,10 @@ async def restore(run: Run, anchor: Anchor, coordinator: GymCoordinator) -> None
 async def _restore_from(run: Run, coordinator: GymCoordinator, choice: Choice) -> None:
     rt, job, source = run.rt, run.job, choice.source
     payload = await read_payload(run, source)
-    loader = _loader(await rt.files.read(f"{source}/{folders.DATALOADER}"))
+    loader = _loader(await read_part(rt, source, folders.DATALOADER))
     await run.slices.groups(payload.ledger.groups, lambda part: check_prompts(part, run))
     gym = await _gym_manifest(run, choice, payload.ledger)
-    metadata = _metadata(await run.ask(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source))))
+    metadata = _metadata(await _load_rows(run, source))
     check_metadata(metadata, run, choice, payload, loader)
     saved = gym.saved() if gym is not None else {}
     groups: list[Group] = []
@@ -200,6 +219,15 @@ async def _restore_from(run: Run, coordinator: GymCoordinator, choice: Choice) -
     await run.slices.groups(groups, run.ledger.install_more)  # nobody looks before the restore is over
     await run.slices.groups(kept, run.replay.commit_all)
     run.cursor, run.epoch, run.dispatch_index = loader.consumed, loader.epoch, dispatch_index
+
+
+async def _load_rows(run: Run, source: str) -> bytes:
+    """The data plane's metadata, after it has loaded its rows. Raises RestoreRefused if a part of its save is not there."""
+    try:
+        metadata: bytes = await run.ask(DATA_PLANE, LoadCheckpoint(folder=folders.data_plane_folder(source)))
+    except MissingFile as error:
+        raise RestoreRefused(f"{source} lacks a part: {error}") from None
+    return metadata
 
 
 def _loader(data: bytes) -> Dataloader:

@@ -19,6 +19,7 @@ from protocol.checkpoint.anchor import Anchor
 from protocol.checkpoint.coordinator import GymCoordinator
 from protocol.checkpoint.manifest import build, encode
 from protocol.checkpoint.payload import Cut, take_cut
+from protocol.checkpoint.position import BOOTSTRAP_SCHEMA, SNAPSHOT_SCHEMA, BootstrapManifest, SnapshotManifest
 from protocol.checkpoint.publish import publish_snapshot, write_files
 from protocol.checkpoint.trainer import TrainerCheckpoints
 from protocol.config import Level
@@ -42,8 +43,6 @@ from protocol.tasks import cancel_all
 
 T = TypeVar("T")
 UNCHANGED = "unchanged"  # the only skip that loses nothing
-MANIFEST_SCHEMA = 1
-BOOTSTRAP_SCHEMA = 2
 
 
 class LostToStep(ProtocolError):
@@ -212,7 +211,7 @@ class RolloutSnapshots:
         """At step 0 the bootstrap anchor; any other anchor is a durable ``step_N`` already."""
         if self.anchor.exists:
             return
-        manifest = {"schema": BOOTSTRAP_SCHEMA, "trainer_version": 0, "fingerprint": self.run.fingerprint}
+        manifest = BootstrapManifest(schema=BOOTSTRAP_SCHEMA, trainer_version=0, fingerprint=self.run.fingerprint)
         await self.rt.files.write(folders.BOOTSTRAP_MANIFEST, msgspec.json.encode(manifest))
         await self.rt.files.fsync(folders.BOOTSTRAP_MANIFEST)
         await self.rt.files.fsync_dir(folders.BOOTSTRAP)
@@ -221,11 +220,11 @@ class RolloutSnapshots:
         self.rt.record(AnchorMade(anchor=folders.BOOTSTRAP))
 
     def _with_manifest(self, cut: Cut, sequence: int) -> dict[str, bytes]:
-        manifest = {
-            "schema": MANIFEST_SCHEMA, "sequence": sequence, "base_train_step": cut.step, "trainer_version": cut.version,
-            "epoch": cut.epoch, "mutation_version": cut.mutation_version, "rolled_back_train_group_count": cut.rolled_back,
-            "fingerprint": self.run.fingerprint,
-        }  # fmt: skip
+        manifest = SnapshotManifest(
+            schema=SNAPSHOT_SCHEMA, sequence=sequence, base_train_step=cut.step, trainer_version=cut.version, epoch=cut.epoch,
+            mutation_version=cut.mutation_version, rolled_back_train_group_count=cut.rolled_back,
+            fingerprint=self.run.fingerprint,
+        )  # fmt: skip
         return {**cut.files, folders.MANIFEST: msgspec.json.encode(manifest)}
 
     async def give_up(self) -> None:

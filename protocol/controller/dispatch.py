@@ -56,7 +56,7 @@ class GroupDispatch:
         return [sibling for sibling in self.group.siblings if sibling.current.status is AttemptStatus.ABANDONED]
 
     async def until_sealed(self) -> None:
-        """Returns when every sibling is sealed. Raises RowsFailed, PromptFailed or RolloutTimeout."""
+        """Returns when every sibling is sealed. Raises RowsFailed, PromptFailed, BatchFailed or RolloutTimeout."""
         limit_s = self.run.job.rollout_failure.nemo_gym.rollout_timeout_s
         if limit_s is None:
             await self._rounds()

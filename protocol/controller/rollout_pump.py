@@ -9,7 +9,7 @@ from protocol.controller.dispatch import GroupDispatch, RolloutTimeout, RowsFail
 from protocol.controller.failures import charge
 from protocol.controller.finalization import clear_staging, finalize
 from protocol.controller.flow import Flow
-from protocol.controller.row_stream import PromptFailed
+from protocol.controller.row_stream import BatchFailed, PromptFailed
 from protocol.controller.samplers import Shortfall, decide_admission, decide_batch, decide_shortfall, decide_stale
 from protocol.errors import Cause, ProtocolError
 from protocol.history import CursorMoved, GroupRecovered
@@ -144,7 +144,7 @@ class RolloutPump:
                 await flow.weights_synced.wait()
             try:
                 await dispatch.until_sealed()
-            except (RowsFailed, PromptFailed, RolloutTimeout) as failure:
+            except (RowsFailed, PromptFailed, BatchFailed, RolloutTimeout) as failure:
                 if not await self._after_failure(name, dispatch, failure):
                     return False
                 continue

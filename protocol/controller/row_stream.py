@@ -7,6 +7,9 @@
     a row never comes back                             abandoned and queued for retire when the stream ends
 
 A failed re-send fails the stream; a stream that breaks, fails or is cancelled cancels and awaits its re-sends.
+
+Without an asynchronous engine a batch is taken whole: any row that fails or never comes back stops the stream and fails the
+group attempt, whatever its cause is; no row is replaced alone.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Protocol
 
 from protocol.controller.budgets import backoff_s
 from protocol.controller.flow import Flow
-from protocol.errors import Cause, Lost, PeerFailed, ProtocolError
+from protocol.errors import CAUSE_OF_NO_RESULT, Cause, Lost, PeerFailed, ProtocolError, Refusal
 from protocol.history import (
     CompletionArrived,
     FailureArrived,
@@ -39,6 +42,12 @@ class PromptFailed(ProtocolError):
     cause = Cause.DATA
 
 
+class BatchFailed(ProtocolError):
+    """A row failed, or did not come back, where a batch is taken whole."""
+
+    cause = Cause.INFRA
+
+
 def decide_refusal(reason: str) -> Cause:
     """What a refusal of one row means: the reason decides, not the code (a router's 409 is INFRA)."""
     return Cause.PARKED if reason == PARKED else Cause.INFRA
@@ -55,6 +64,20 @@ def unsealed(group: Group) -> tuple[int, ...]:
     return tuple(
         sibling.generation_index for sibling in group.siblings if sibling.current.status is not AttemptStatus.SEALED
     )  # fmt: skip
+
+
+def decide_row_failure(failed: RowFailed) -> Cause:
+    """What a failed row means. Gym's own words decide (its terminal flag, its class of a reply without a result), never a
+    status or a text; a class that nobody knows is tried again, as often as the budget allows."""
+    if failed.terminal is not None:
+        return Cause.DATA if failed.terminal else Cause.INFRA
+    if failed.no_result:
+        known = {kind.value: cause for kind, cause in CAUSE_OF_NO_RESULT.items()}
+        return known.get(failed.no_result, Cause.INFRA)
+    return Cause.INFRA if failed.transport else Cause.DATA
+
+
+TERMINAL = {True: "yes", False: "no", None: ""}
 
 
 class OnAdmitted(Protocol):
@@ -78,19 +101,23 @@ class RowStream:
         self.resends: list[Task] = []
 
     async def serve(self) -> None:
-        """Returns when the stream and its re-sends are over. Raises PromptFailed, of its own rows or of a re-sent one."""
+        """Returns when the stream and its re-sends are over. Raises PromptFailed or BatchFailed, of its own rows or of a
+        re-sent one."""
         stream = await self._send()
         if stream is None:
             return
         self.admitted()
         outcome = "cancelled"
         try:
-            outcome = await self._take_items(stream)
-            if outcome == "broken":
+            ended = await self._take_items(stream)
+            if ended == "broken":
                 await cancel_all(self.rt, self.resends)
             else:
                 await join_all(self.rt, self.resends)
             await self._abandon_lost()
+            if self.waiting and not self.run.job.async_engine:
+                raise BatchFailed(f"{len(self.waiting)} rows of {self.group} did not come back")
+            outcome = ended
         finally:
             if outcome == "cancelled":
                 stream.cancel()
@@ -152,7 +179,7 @@ class RowStream:
                 continue
             try:
                 taken = await item
-            except (Lost, PeerFailed):
+            except (Lost, PeerFailed, Refusal):  # Gym refuses a row by an item; who refuses the stream cannot take it now
                 self.rt.record(StreamOver(instance=self.instance, how="lost"))
                 self.flow.suspect(self.instance)
                 return "broken"
@@ -162,6 +189,8 @@ class RowStream:
             await self._take(taken)
 
     async def _take(self, item: RowCompleted | RowRefused | RowFailed) -> None:
+        if item.key not in self.waiting:
+            return  # answered already: a network may deliver an item twice, and the row may have been sent again since
         match item:
             case RowCompleted():
                 self.rt.record(CompletionArrived(key=item.key))
@@ -175,19 +204,17 @@ class RowStream:
                     self.resends.append(self.rt.spawn(self._resend(key), f"resend-{key}"))
                 else:
                     await self._failed(key, decide_refusal(reason), reason)
-            case RowFailed(key=key, transport=transport, message=message):
-                cause = Cause.INFRA if transport else Cause.DATA
-                self.rt.record(FailureArrived(key=key, cause=cause.value))
+            case RowFailed(key=key, message=message):
+                cause = decide_row_failure(item)
+                self.rt.record(FailureArrived(key, cause.value, TERMINAL[item.terminal], item.no_result, item.status))
                 self._report(item, "failed")
                 if transport:
                     self.flow.suspect(*self.run.workers)  # it may be the one that has no weights
                 await self._failed(key, cause, message)
 
     def _report(self, item: RowCompleted | RowRefused | RowFailed, outcome: str) -> None:
-        """Its row is answered; the timing of a second answer is none of that row's."""
-        if item.key in self.waiting:
-            del self.waiting[item.key]
-            self.rt.record(RowReported(key=item.key, outcome=outcome, run_s=item.run_s))
+        del self.waiting[item.key]
+        self.rt.record(RowReported(key=item.key, outcome=outcome, run_s=item.run_s))
 
     async def _seal(self, item: RowCompleted) -> None:
         async with self.run.barrier.mutation("sibling_seals"):
@@ -206,7 +233,8 @@ class RowStream:
         """Gym itself said that this row is over: abandon it now, or a checkpoint would wait for a reply that came already.
 
         A continuation is queued for retire all the same: its restore left a mark that only a forget removes.
-        Raises PromptFailed for a data failure; a transport failure is replaced when the round is over.
+        Raises PromptFailed for a data failure; a transport failure is replaced when the round is over, or raises BatchFailed
+        where a batch is taken whole.
         """
         async with self.run.barrier.mutation("recovery_retries"):
             found = self.run.ledger.find(key)
@@ -215,6 +243,8 @@ class RowStream:
                 self.run.ledger.abandon(key, "row-failed", held_by_gym=held)
         if cause is Cause.DATA:
             raise PromptFailed(f"{key}: {message}")
+        if not self.run.job.async_engine:
+            raise BatchFailed(f"{key}: {message}", cause)
 
     async def _abandon_lost(self) -> None:
         """Rows of an ended stream that nobody answered, re-sent ones too: Gym may still run them, so each is to be retired."""

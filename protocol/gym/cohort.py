@@ -19,7 +19,10 @@ A *cohort* is one group attempt of one prompt group in this instance. Its rules:
    own stream is over. The failure is kept: each later row of that group attempt is refused with it. The controller
    goes on under a new group attempt, which is a fresh cohort.
 7. **A refused row** (409) is no failure: it comes again from inside the open stream, and the others wait for it.
-8. **Memory only.** What a restart of this process forgets is a cohort of whoever comes then. Sessions that it revives
+8. **Patience.** A row may be lost on its way in, where nobody here sees it, and the controller replaces it only when the
+   stream of those who wait is over. A cohort of which an expected sibling has not come within ``COHORT_PATIENCE_S`` of
+   open admission fails; one that has come is waited for as long as it runs.
+9. **Memory only.** What a restart of this process forgets is a cohort of whoever comes then. Sessions that it revives
    from its journal have no seat: nobody listens to them, and they fail when they reach the verifier.
 """
 
@@ -33,6 +36,7 @@ from protocol.history import CohortFailed, CohortJudged
 from protocol.parts import Environment
 from protocol.runtime import Runtime
 
+COHORT_PATIENCE_S = 45.0  # how long a finished sibling waits for one that does not even come: beyond the longest back-off
 COHORTS_KEPT = 1024  # decided cohorts that are remembered, the oldest go first
 
 
@@ -124,6 +128,13 @@ class Verifier:
         if cohort is None or cohort.judged or cohort.failure or cohort.owners.get(generation, key) != key:
             return
         self._fail(group, group_attempt, cohort, f"{key} {why}")
+
+    def give_up(self, seat: Seat) -> None:
+        """This finished row has waited long: its cohort fails if a sibling has not come at all."""
+        cohort = self._cohort(seat)
+        absent = [generation for generation in cohort.expected if generation not in cohort.owners]
+        if absent and not self.decided(seat):
+            self._fail(seat.group, seat.group_attempt, cohort, f"generations {absent} did not come")
 
     def _judge(self, seat: Seat, cohort: Cohort, rewarded: tuple[int, ...]) -> None:
         members = tuple(cohort.owners[generation] for generation in sorted(cohort.handed_in))

@@ -6,10 +6,12 @@ them is gone, and they end unheard unless the controller retires them first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protocol.config import Job
 from protocol.errors import MissingFile
+from protocol.external import Service
 from protocol.gym.cohort import Seat
 from protocol.gym.control import ControlPlane
 from protocol.gym.decisions import DOOR_IS_DATA, Admission, Arrival, decide_admission
@@ -33,10 +35,18 @@ class Unanswered:
 
 
 class GymInstance:
-    def __init__(self, rt: Runtime, job: Job, environment: Environment, participants: tuple[str, ...], token: str) -> None:
+    def __init__(
+        self,
+        rt: Runtime,
+        job: Job,
+        environment: Environment,
+        participants: tuple[str, ...],
+        token: str,
+        services: Sequence[Service] = (),
+    ) -> None:
         self.rt = rt
         self.environment = environment
-        self.sessions = Sessions(rt, job, environment)
+        self.sessions = Sessions(rt, job, environment, services)
         self.control = ControlPlane(rt, participants, self.sessions, token)
 
     async def main(self) -> None:

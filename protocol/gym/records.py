@@ -38,6 +38,7 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_
     carry: tuple[int, ...]  # tokens that the next call carries: the prompt, or the last tool's reply
     answer: tuple[int, ...]  # tokens of the call that ended the episode, () before
     own: dict[str, Any] | None  # written by an agent whose own /run drives child episodes: which is under way, which are done
+    effects: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # keys of calls that outside services have answered, if any
 
 
 class StateRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
@@ -59,8 +60,11 @@ def answered(record: SessionRecord, generated: Generated) -> SessionRecord:
     )
 
 
-def acted(record: SessionRecord, generated: Generated, reply: tuple[int, ...], last: bool) -> SessionRecord:
-    """After a model call and the tool it asked for, whose reply the next call carries unless this turn was the ``last``."""
+def acted(record: SessionRecord, generated: Generated, reply: tuple[int, ...], last: bool, effect: str = "") -> SessionRecord:
+    """After a model call and the tool it asked for, whose reply the next call carries unless this turn was the ``last``.
+
+    ``effect``: the key under which an outside service has done it, '' if none was asked."""
+    before = () if record.effects is msgspec.UNSET else record.effects
     return msgspec.structs.replace(
         record,
         turn=record.turn + 1,
@@ -69,6 +73,7 @@ def acted(record: SessionRecord, generated: Generated, reply: tuple[int, ...], l
         carry=reply,
         answer=generated.tokens if last else (),
         finished=last,
+        effects=(*before, effect) if effect else record.effects,
     )
 
 

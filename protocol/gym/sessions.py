@@ -8,14 +8,18 @@ what it runs cannot be saved; a checkpoint waits until all are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from protocol.config import Job
 from protocol.errors import Cause, MissingFile, ProtocolError, Refusal, row_cause
+from protocol.external import Service
 from protocol.gym import records
-from protocol.gym.cohort import Seat, Verifier
+from protocol.gym.cohort import COHORT_PATIENCE_S, Seat, Verifier
+from protocol.gym.effects import Outside
+from protocol.gym.lease import INSTANT_S
 from protocol.gym.records import SessionRecord, state_digest
 from protocol.history import (
     ChildEnded,
@@ -67,14 +71,16 @@ class Sessions:
     wait at the verifier.
     """
 
-    def __init__(self, rt: Runtime, job: Job, environment: Environment) -> None:
+    def __init__(self, rt: Runtime, job: Job, environment: Environment, services: Sequence[Service] = ()) -> None:
         self.rt = rt
         self.job = job
         self.environment = environment
+        self.outside = Outside(rt, services, job.rpc_timeout_s)
         self.count = 0
         self.live: dict[int, Session] = {}
         self.by_rollout: dict[str, dict[int, Session]] = {}
         self.installed: dict[str, Installed] = {}
+        self.claimed: dict[str, None] = {}  # continuations that ran here, revived ones too
         self.unsettled: dict[int, str] = {}
         self.holding: dict[int, tuple[str, tuple[str, ...]]] = {}
         self.tools: dict[int, str] = {}
@@ -123,6 +129,8 @@ class Sessions:
         self.live[session.number] = session
         self.by_rollout.setdefault(GymCheckpointEpisode.of(key).rollout_id, {})[session.number] = session
         self.unsettled[session.number] = key
+        if GymCheckpointEpisode.of(key).attempt > 0:
+            self.claimed[key] = None
         self.rt.record(EpisodeAdmitted(key, record.ordinal, record.generation, continued, record.turn))
         return session
 
@@ -218,8 +226,15 @@ class Sessions:
             session.parked = True
             del self.unsettled[session.number]
             self.moved.set()
+            until = self.rt.now() + COHORT_PATIENCE_S
             while session.number in self.held:
-                await self.judged.wait()
+                left = until - self.rt.now()
+                if left > INSTANT_S:
+                    await self.rt.first_of(self.judged.wait(), timeout_s=left)
+                    continue
+                until = self.rt.now() + COHORT_PATIENCE_S
+                if not self.closed:  # nobody can come in meanwhile
+                    verifier.give_up(seat)
         return verifier.reward(seat)
 
     def release(self, keys: list[str]) -> None:
@@ -261,6 +276,7 @@ class Sessions:
         unsavable = environment.cannot_save(record.ordinal, record.generation, record.turn)
         child = under_way(session.state)
         self.tool_begins(session, unsavable)
+        told = await self.outside.tell(asked, session.key, record.turn)
         reply = await environment.run_tool(session.state, asked, call)
         self.tool_ends(session, unsavable)
         following = under_way(session.state)
@@ -268,7 +284,9 @@ class Sessions:
             self.rt.record(ChildEnded(session.key, child, following))
         self.rt.record(TurnCompleted(session.key, record.turn, asked.name, state_digest(session.state)))
         last = record.turn + 1 >= self.job.max_turns or environment.over(session.state)
-        return records.acted(record, generated, reply, last)
+        if told is not None:
+            reply = (*environment.words(told.words), *reply)
+        return records.acted(record, generated, reply, last, told.effect if told is not None else "")
 
     async def generate(self, key: str, call: str, record: SessionRecord) -> Generated:
         episode = GymCheckpointEpisode.of(key)

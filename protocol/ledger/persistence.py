@@ -201,6 +201,8 @@ class LedgerReader:
                 group = _group.decode(raw)
             except (msgspec.DecodeError, msgspec.ValidationError) as error:
                 raise _not_a_ledger(f"{error}, in group {len(self._groups)}") from None
+            if _encoder.encode(group) != bytes(raw):  # a field that nobody knows inside a receipt or a row, say
+                raise _not_a_ledger(f"group {len(self._groups)} is not in the form that this schema is written in")
             self._groups.append(group)
             self._names[group.group_id] = None
             self._ordinals[group.ordinal] = None
@@ -251,6 +253,8 @@ def _problems(group: Group) -> list[str]:
             sealed = attempt.status is AttemptStatus.SEALED
             if sealed != (attempt.receipt is not None):
                 wrong.append(f"{name}: {attempt.key} is {attempt.status.value} with{'' if attempt.receipt else 'out'} a receipt")
+            if attempt.restored_from != _continued(attempt):
+                wrong.append(f"{name}: {attempt.key} says that it continues {attempt.restored_from}")
             if sealed != (attempt.reward is not None):
                 wrong.append(f"{name}: {attempt.key} is {attempt.status.value} with{'out' if sealed else ''} a reward")
             if attempt.receipt is not None:
@@ -270,6 +274,13 @@ def _problems(group: Group) -> list[str]:
         if [row.sample for row in group.rows] != want:
             wrong.append(f"{name}: its canonical rows are not {want[0]}..{want[-1]}")
     return wrong
+
+
+def _continued(attempt: Attempt) -> str | None:
+    """The saved attempt that this one can only be the continuation of; None for a first one."""
+    if attempt.gym_attempt < 1:
+        return None
+    return GymCheckpointEpisode(attempt.rollout_id, attempt.gym_attempt - 1).capture_key
 
 
 def prepare_for_restart(

@@ -1,4 +1,5 @@
-"""Figures of the two readers-writer locks: who was kept out, by kind, and how long checkpoints waited and held them."""
+"""Figures of waiting inside the controller: who the barrier and the gate kept out, by kind, how long checkpoints waited for
+them and held them, and who waited for the checkpoint lock."""
 
 from __future__ import annotations
 
@@ -7,7 +8,17 @@ from typing import Annotated
 
 import msgspec
 
-from protocol.history import Event, ExclusiveEntered, ExclusiveLeft, MutationEntered, Record
+from protocol.history import (
+    Event,
+    ExclusiveEntered,
+    ExclusiveLeft,
+    LockHeld,
+    LockReleased,
+    LockWaits,
+    MutationEntered,
+    Record,
+    WaitGivenUp,
+)
 from reports.figures.definition import Area, Durations, Handler, Stopwatch, figure, watches
 
 
@@ -22,6 +33,13 @@ class Barrier(msgspec.Struct, frozen=True, kw_only=True):
         Durations, figure("Durations", "of checkpoints, from asking to having it alone, earlier ones included")
     ]
     exclusive_hold_s: Annotated[Durations, figure("Durations", "of checkpoints, from having it alone to giving it back")]
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """A lock that one task at a time holds: `checkpoint`, which a snapshot holds until its cut is taken."""
+
+    wait_s: Annotated[dict[str, Durations], figure("Durations", "of those who found it held, by task, until they had it")]
+    hold_s: Annotated[dict[str, Durations], figure("Durations", "by task")]
 
 
 class _Lock:
@@ -74,4 +92,40 @@ class BarriersArea(Area):
                 exclusive_hold_s=lock.hold.figures(),
             )
             for name, lock in self._locks.items()
+        }
+
+
+class LocksArea(Area):
+    """Figures: lock name -> ``Lock``."""
+
+    def __init__(self) -> None:
+        self._wait: dict[str, dict[str, Stopwatch]] = {}
+        self._hold: dict[str, dict[str, Stopwatch]] = {}
+        self._waiting: dict[tuple[str, str], float] = {}  # (lock, task) -> since
+        self._held: dict[str, tuple[str, float]] = {}  # lock -> by whom, since
+
+    def handlers(self) -> Mapping[type[Event], Handler]:
+        return {LockWaits: self._waits, LockHeld: self._has, LockReleased: self._released, WaitGivenUp: self._gave_up}
+
+    def _waits(self, record: Record, event: LockWaits) -> None:
+        self._waiting[event.lock, record.task] = record.time
+
+    def _has(self, record: Record, event: LockHeld) -> None:
+        self._held[event.lock] = (record.task, record.time)
+        since = self._waiting.pop((event.lock, record.task), None)
+        if since is not None:
+            self._wait.setdefault(event.lock, {}).setdefault(record.task, Stopwatch()).add(record.time - since)
+
+    def _released(self, record: Record, event: LockReleased) -> None:
+        holder = self._held.pop(event.lock, None)
+        if holder is not None:
+            task, since = holder
+            self._hold.setdefault(event.lock, {}).setdefault(task, Stopwatch()).add(record.time - since)
+
+    def _gave_up(self, record: Record, event: WaitGivenUp) -> None:
+        self._waiting.pop((event.lock, record.task), None)
+
+    def figures(self) -> dict[str, Lock]:
+        return {
+            name: Lock(wait_s=watches(self._wait.get(name, {})), hold_s=watches(by_task)) for name, by_task in self._hold.items()
         }

@@ -10,9 +10,10 @@ import msgspec
 
 from protocol.history import Event, FaultInjected, Record, StallReported
 from protocol.work import Work, WorkLog, total
-from reports.figures.barriers import Barrier, BarriersArea
+from reports.figures.barriers import Barrier, BarriersArea, Lock, LocksArea
 from reports.figures.definition import RING, Area, Handler, figure, seconds
 from reports.figures.gym import Gym, GymArea
+from reports.figures.processes import Processes, ProcessesArea
 from reports.figures.recovery import RecoveryArea, RolloutRecovery, TrainingArea, TrainStep
 from reports.figures.rows import Rows, RowsArea
 from reports.figures.snapshots import Snapshots, SnapshotsArea
@@ -29,6 +30,8 @@ class LifeFigures(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: Annotated[Snapshots, figure("Snapshots", "rollout snapshots")]
     rollout_recovery: Annotated[RolloutRecovery, figure("RolloutRecovery", "the restart")]
     barriers: Annotated[dict[str, Barrier], figure("Barrier", "by lock: `data-plane`, `dispatch`")]
+    locks: Annotated[dict[str, Lock], figure("Lock", "by lock: `checkpoint`")]
+    processes: Annotated[Processes, figure("Processes", "partial crashes")]
     gym: Annotated[Gym, figure("Gym", "Gym's control plane")]
     rows: Annotated[Rows, figure("Rows", "dispatch")]
     train_steps: Annotated[tuple[TrainStep, ...], figure("TrainStep", f"the newest {RING:,} applied train steps")]
@@ -55,11 +58,12 @@ class LifeFold:
     def __init__(self) -> None:
         self._snapshots, self._recovery, self._barriers = SnapshotsArea(), RecoveryArea(), BarriersArea()
         self._gym, self._rows, self._training = GymArea(), RowsArea(), TrainingArea()
+        self._locks, self._processes = LocksArea(), ProcessesArea()
         self._life = self._events = self._stalls = 0
         self._time = 0.0
         self._faults: Counter[str] = Counter()
         areas: tuple[Area, ...] = (
-            self._snapshots, self._recovery, self._barriers, self._gym, self._rows, self._training,
+            self._snapshots, self._recovery, self._barriers, self._locks, self._processes, self._gym, self._rows, self._training,
         )  # fmt: skip
         self._handlers: dict[type[Event], list[Handler]] = {}
         for area in areas:
@@ -87,6 +91,8 @@ class LifeFold:
             snapshots=self._snapshots.figures(),
             rollout_recovery=self._recovery.figures(),
             barriers=self._barriers.figures(),
+            locks=self._locks.figures(),
+            processes=self._processes.figures(),
             gym=self._gym.figures(),
             rows=self._rows.figures(),
             train_steps=self._training.figures(),

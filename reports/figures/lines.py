@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Plain = Mapping[str, Any]  # a struct of figures as plain data
-NAME_WIDTH = 12
+NAME_WIDTH = 15
 
 
 def run_figure_lines(figures: Plain) -> list[str]:
@@ -41,6 +41,12 @@ def _life(life: Plain) -> Iterator[tuple[str, str]]:
     blocked = {f"{lock} {kind}": watch for lock, one in life["barriers"].items() for kind, watch in one["blocked_s"].items()}
     if blocked:
         yield "kept out", ", ".join(f"{name} {_durations(watch)}" for name, watch in blocked.items())
+    for name, lock in life["locks"].items():
+        if lock["wait_s"]:
+            yield f"{name} lock", ", ".join(f"{task} waited {_durations(watch)}" for task, watch in lock["wait_s"].items())
+    alone = [_counted(life["processes"][name], name) for name in ("killed", "stalled") if life["processes"][name]]
+    if alone:
+        yield "alone", "; ".join(alone)
     if rows["sent"]:
         by_outcome = ", ".join(f"{outcome} {_durations(watch)}" for outcome, watch in rows["run_s"].items())
         yield "rows", f"{rows['sent']} sent, {rows['resends']} of them again; {by_outcome}"

@@ -57,6 +57,9 @@ class FakeEnvironment:
             tokens = self._prompts[task.prompt] = word_tokens(task.prompt, PROMPT_TOKENS_MAX)
         return tokens
 
+    def words(self, text: str) -> tuple[int, ...]:
+        return word_tokens(text, REPLY_TOKENS_MAX)
+
     async def latency(self, key: str) -> None:
         """How long a tool or a move takes."""
         profile = self.profile

@@ -2,7 +2,7 @@
 
 Key = (surviving files, external state, what the judges must carry across) (RULES 3 and 7). A crash drops everything
 else, so two points with one key have the same future and share one restored run. The key is made only when the disk's
-version or a carry moved: most steps move neither.
+version, a carry or an outside service moved: most steps move none of them.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from protocol.external import NOTHING, External
 from protocol.judging import Judge, Panel, Verdict, Violation
 from sim.disk import Disk
+from sim.explore.outcomes import landings, outcome_of
 from sim.explore.points import Address, Head
 from sim.explore.repeated import Repeated
+from sim.services import Services
 
 Pair = tuple[tuple[int, str], ...]
-
-NOTHING_EXTERNAL = b""  # no scenario of this step declares an external service
 
 
 @dataclass(kw_only=True, slots=True)
 class Capture:
-    """What a life starts from: the files that survived, and the scratch of the point that opened the class."""
+    """What a life starts from: the files that survived, what outside services hold, and the scratch of the point that opened
+    the class."""
 
     files: Mapping[str, bytes]
     scratch: Mapping[str, bytes]
+    external: External = NOTHING
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,7 +38,7 @@ class CrashClass:
 
     ``proof`` is why a point of it counts as fired: ``restored``, ``fresh-start`` or ``refused``; '' is no proof.
     ``shared`` is the class whose second stage this one reuses, -1 if it ran its own. ``again`` is the part of life 1's
-    work that the restored run does again.
+    work that the restored run does again; ``effects_again`` counts the effects on outside services that it asks for again.
     """
 
     key: bytes
@@ -53,6 +56,7 @@ class CrashClass:
     steps: int = 0
     proof: str = ""
     shared: int = -1
+    effects_again: int = 0
     again: Repeated | None = None
 
     @property
@@ -64,40 +68,51 @@ class Classes:
     """Finds the classes of each boundary of life 1 and keeps what each one starts from.
 
     ``pairs`` interns what points belong to: a tuple of (class number, outcome), a class that two outcomes share
-    named once (nothing was pending).
+    named once (nothing was pending). ``outcomes`` are those of the disk; ``seed`` draws which requests land where too
+    many are on their way.
     """
 
-    def __init__(self, outcomes: Sequence[str], panel: Panel) -> None:
+    def __init__(self, outcomes: Sequence[str], panel: Panel, seed: int = 0) -> None:
         self.outcomes = tuple(outcomes)
+        self.seed = seed
         self.rows: list[CrashClass] = []
         self.pairs: list[Pair] = []
         self._numbers: dict[bytes, int] = {}
         self._pair_numbers: dict[Pair, int] = {}
         self._carriers = carriers(panel)
         self._without: dict[str, set[bytes]] = {judge.invariant: set() for judge in self._carriers}
-        self._version = -1
+        self._version = (-1, -1)
         self._carried: tuple[bytes, ...] = ()
         self._pair = 0
 
-    def at(self, disk: Disk, point: int, head: Head, since: int) -> int:
+    def at(self, disk: Disk, services: Services, point: int, head: Head, since: int) -> int:
         """The pair of the boundary numbered ``point``; opens classes that are new."""
         carried = tuple(judge.carry() for judge in self._carriers) if self._carriers else ()
-        if disk.version == self._version and carried == self._carried and self.pairs:
+        version = (disk.version, services.version)
+        if version == self._version and carried == self._carried and self.pairs:
             return self._pair
-        self._version, self._carried = disk.version, carried
+        self._version, self._carried = version, carried
+        address = Address(*head, since)
         members: dict[int, str] = {}
-        for outcome in self.outcomes:
-            surviving = disk.key(outcome)
-            key = key_of(surviving, carried)
-            number = self._numbers.get(key)
-            if number is None:
-                number = self._numbers[key] = len(self.rows)
-                capture = Capture(files=disk.surviving(outcome), scratch=disk.scratch())
-                address = Address(*head, since)
-                self.rows.append(CrashClass(key=key, opened=point, outcome=outcome, address=address, capture=capture))
-            members.setdefault(number, outcome)
-            for index, judge in enumerate(self._carriers):
-                self._without[judge.invariant].add(key_of(surviving, carried[:index] + carried[index + 1 :]))
+        kept = {outcome: disk.key(outcome) for outcome in self.outcomes}
+        files: dict[str, Mapping[str, bytes]] = {}  # shared by the classes that differ only outside the job
+        for landing in landings(len(services.on_the_way), f"{self.seed}/landings/{'/'.join(map(str, address))}"):
+            external = services.external(landing) if services.held else NOTHING
+            outside = external.digest
+            for outcome, surviving in kept.items():
+                key = key_of(surviving, carried, outside)
+                number = self._numbers.get(key)
+                if number is None:
+                    number = self._numbers[key] = len(self.rows)
+                    if outcome not in files:
+                        files[outcome] = disk.surviving(outcome)
+                    capture = Capture(files=files[outcome], scratch=disk.scratch(), external=external)
+                    name = outcome_of(outcome, landing)
+                    self.rows.append(CrashClass(key=key, opened=point, outcome=name, address=address, capture=capture))
+                members.setdefault(number, outcome_of(outcome, landing))
+                for index, judge in enumerate(self._carriers):
+                    without = key_of(surviving, carried[:index] + carried[index + 1 :], outside)
+                    self._without[judge.invariant].add(without)
         pair = tuple(members.items())
         self._pair = self._pair_numbers.setdefault(pair, len(self.pairs))
         if self._pair == len(self.pairs):
@@ -114,8 +129,10 @@ def carriers(panel: Panel) -> list[Judge]:
     return [judge for judge in panel.judges if type(judge).carry is not Judge.carry]
 
 
-def key_of(surviving: bytes, carried: Sequence[bytes], external: bytes = NOTHING_EXTERNAL) -> bytes:
-    """The class key: 16 bytes over its parts, each with its length so that no two lists of parts look alike."""
+def key_of(surviving: bytes, carried: Sequence[bytes], external: bytes = NOTHING.digest) -> bytes:
+    """The class key: 16 bytes over its parts, each with its length so that no two lists of parts look alike.
+
+    ``external`` is ``External.digest`` of what outside services hold."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (surviving, external, *carried):
         digest.update(len(part).to_bytes(4, "big"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol.history import Event, Record, RestoreChosen, Restored, RunFailed
+from protocol.history import EffectDone, Event, Record, RestoreChosen, Restored, RunFailed
 from protocol.judging import Contract, Panel, Verdict, Violation
 from protocol.work import WorkLog
 from sim.explore.classes import Classes, CrashClass
@@ -37,6 +37,7 @@ class Rest:
     events: int
     steps: int
     proof: str
+    effects_again: int
     again: Repeated
 
 
@@ -88,12 +89,12 @@ class Explorer:
         """Run life 1 to its end: points, classes with their captures, and the reference."""
         life = OpenLife(self.setting, 1, {}, {})
         points, prefix = self.points, self.prefix
-        classes = self.classes = Classes(self.outcomes, life.panel)
+        classes = self.classes = Classes(self.outcomes, life.panel, self.setting.seed)
 
         def boundary(world: World, panel: Panel) -> None:
             number = len(points)
             head, since = world.last, world.since
-            pair = classes.at(world.disk, number, head, since)
+            pair = classes.at(world.disk, world.services, number, head, since)
             points.add(head, since, pair, len(panel.violations))
             prefix.note(panel, number)
 
@@ -111,7 +112,7 @@ class Explorer:
         """Life 2 of one class; its capture is dropped."""
         row = self.classes.rows[number]
         assert row.capture is not None, "a class is run once"
-        life = OpenLife(self.setting, 2, row.capture.files, row.capture.scratch)
+        life = OpenLife(self.setting, 2, row.capture.files, row.capture.scratch, row.capture.external)
         row.capture = None
         ended = life.clean()
         if ended is not None:  # the clean-up itself failed: there is no rest to share
@@ -156,12 +157,14 @@ class Explorer:
             events=life.events - cut,
             steps=life.steps - clean_steps,
             proof=proof_of(life.history, self.setting.scenario.contract),
+            effects_again=effects_again(life.history) if self.setting.scenario.contract.effects else 0,
             again=Repeated(self.work.repeated_by(WorkLog(life.history))),
         )
 
     def _fill(self, row: CrashClass, digest: str, events: int, steps: int, rest: Rest) -> None:
         row.history_hash, row.events, row.steps = digest, events, steps
         row.verdicts, row.violations, row.status, row.proof = rest.verdicts, rest.violations, rest.status, rest.proof
+        row.effects_again = rest.effects_again
         row.again = rest.again
         # A life that shows nothing broken proves something only if it really began as a restored one.
         row.verdict = rest.verdict if rest.proof or rest.verdict is Verdict.BROKEN else Verdict.UNKNOWN
@@ -204,3 +207,8 @@ def proof_of(history: Sequence[Record], contract: Contract) -> str:
             case RunFailed(error=error) if contract.allows(error):
                 return "refused"
     return ""
+
+
+def effects_again(history: Sequence[Record]) -> int:
+    """Effects on outside services that a life asked for although an earlier one, or itself, had them done (I66)."""
+    return sum(type(record.event) is EffectDone and record.event.repeated for record in history)

@@ -14,12 +14,14 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from protocol.config import Job
+from protocol.external import NOTHING, External
 from protocol.history import Event, ProcessStarted, Record, RunFailed, record_bytes
 from protocol.judging import Contract, Durable, Judge, Panel, RunStatus
 from protocol.parts import Factory
 from protocol.runtime import Runtime
 from scenarios.model import Scenario
 from sim.disk import Disk
+from sim.explore.outcomes import disk_of, landing_of
 from sim.explore.points import Address, Plan, PlanItem
 from sim.world import World
 
@@ -60,8 +62,8 @@ class Life:
     """One life that is over: what it recorded, what it left, what the judges say.
 
     ``effects`` says of each fault of this life whether it took effect (``FaultBoard.effects``). ``fired`` is None if no
-    crash was asked for. ``address`` is the canonical one of the crash. ``digest`` is the
-    life's history hash.
+    crash was asked for. ``address`` is the canonical one of the crash. ``external`` is what outside services held at
+    its start and hold at its end. ``digest`` is the life's history hash.
     """
 
     number: int
@@ -79,6 +81,7 @@ class Life:
     core_ns: int
     judge_ns: int
     effects: Mapping[int, str] = field(default_factory=dict)
+    external: tuple[External, External] = (NOTHING, NOTHING)
 
     @cached_property
     def digest(self) -> str:
@@ -138,8 +141,10 @@ def history_hash(records: Sequence[Record]) -> str:
     return life_digest(records_digest(records[:cut]), records_digest(records[cut:]))
 
 
-def crash_at(world: World, address: Address) -> Callable[[], bool]:
-    """Asked at each boundary: is this the one? An earlier event of the same step names the same point."""
+def crash_at(world: World, address: Address, landing: str = "") -> Callable[[], bool]:
+    """Asked at each boundary: is this the one? An earlier event of the same step names the same point.
+
+    Where fewer requests are on their way than ``landing`` names, the crash that is asked for cannot be."""
     key, wanted, left = (address.process, address.kind), address.n, address.k
     passed = False
 
@@ -149,7 +154,7 @@ def crash_at(world: World, address: Address) -> Callable[[], bool]:
             left -= 1
         elif world.counts.get(key, 0) >= wanted:
             passed = True
-        return passed and left == 0
+        return passed and left == 0 and len(landing) <= len(world.services.on_the_way)
 
     return reached
 
@@ -187,15 +192,20 @@ class Setting:
 class OpenLife:
     """A life under way, in its two stages: ``clean`` alone, then ``rest``; ``close`` judges and buries it."""
 
-    def __init__(self, setting: Setting, number: int, files: Mapping[str, bytes], scratch: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        number: int,
+        files: Mapping[str, bytes],
+        scratch: Mapping[str, bytes],
+        external: External = NOTHING,
+    ) -> None:
         self.setting = setting
         self.number = number
         self.start = files
+        self.external = external
         self.judge_ns = 0
         self.panel = Panel(setting.judges, setting.scenario.terms)
-        before = perf_counter_ns()
-        self.panel.begin(Durable(files, setting.memory))
-        self.judge_ns += perf_counter_ns() - before
         self.world = World(
             setting.scenario,
             setting.seed,
@@ -206,16 +216,22 @@ class OpenLife:
             timed=setting.timed,
             processes=setting.processes,
             clean_up=setting.clean_up,
+            external=external,
         )
+        tampered = self.world.tampered
+        before = perf_counter_ns()
+        changed = Durable(tampered.after, setting.memory) if tampered is not None else None
+        self.panel.begin(Durable(files, setting.memory), external, changed)
+        self.judge_ns += perf_counter_ns() - before
         self._crash: Callable[[], bool] | None = None
         self.cut = 0  # events of the clean-up
         self.clean_steps = 0
         self.clean_seen: dict[type[Event], int] = {}
         self.rest_seen: frozenset[type[Event]] = frozenset()  # kinds that the second stage showed to judges
 
-    def clean(self, boundary: Boundary | None = None, crash: Address | None = None) -> RunStatus | None:
+    def clean(self, boundary: Boundary | None = None, crash: PlanItem | None = None) -> RunStatus | None:
         """Stage 1. None when it is complete; else how the life ended in it. ``crash`` may lie in either stage."""
-        self._crash = crash_at(self.world, crash) if crash is not None else None
+        self._crash = crash_at(self.world, crash.address, landing_of(crash.outcome)) if crash is not None else None
         budget = self.setting.budget_of(self.number)
         status = self._or_bury(lambda: self.world.clean(self._watch(boundary), self._crash, budget.steps, budget.time_s))
         self.cut = self.world.events
@@ -252,6 +268,7 @@ class OpenLife:
         digest = hashlib.blake2b(self.world.disk.full_key(), digest_size=16)
         digest.update(self.panel.state())
         digest.update(self.world.fault_state())
+        digest.update(self.external.digest)
         return digest.digest()
 
     def close(self, status: RunStatus, references: Mapping[str, Any] | None, crash: PlanItem | None = None) -> Life:
@@ -262,13 +279,15 @@ class OpenLife:
         world, disk = self.world, self.world.disk
         crashed = status.outcome == "crashed"
         outcome = crash.outcome if crash is not None and crashed else "all"
-        files = disk.surviving(outcome)
+        kept, external = disk_of(outcome), world.services.external(landing_of(outcome))
+        files = disk.surviving(kept)
         self.rest_seen = frozenset(self.panel.seen)
         for kind, count in self.clean_seen.items():
             self.panel.seen[kind] = self.panel.seen.get(kind, 0) + count
         if not crashed:
             before = perf_counter_ns()
-            self.panel.end(Durable(files, self.setting.memory), None, status, references)
+            judged = world.tampered.undone(files) if world.tampered is not None else files
+            self.panel.end(Durable(judged, self.setting.memory), external, status, references)
             self.judge_ns += perf_counter_ns() - before
         life = Life(
             number=self.number,
@@ -280,12 +299,13 @@ class OpenLife:
             start=self.start,
             files=files,
             scratch=disk.scratch(),
-            key=disk.key(outcome),
+            key=disk.key(kept),
             steps=world.steps,
             now=world.now,
             core_ns=world.core_ns,
             judge_ns=world.judge_ns + self.judge_ns,
             effects=world.faults.effects(),
+            external=(self.external, external),
         )
         world.bury()
         return life
@@ -306,11 +326,13 @@ def run_life(
     *,
     crash: PlanItem | None = None,
     boundary: Boundary | None = None,
+    external: External = NOTHING,
 ) -> Life:
-    """One whole life from ``files``: to the crash, or to its end. ``references``: summaries of life 1 run to its end."""
-    life = OpenLife(setting, number, files, scratch)
-    address = crash.address if crash is not None else None
-    status = life.clean(boundary, address)
+    """One whole life from ``files``: to the crash, or to its end. ``references``: summaries of life 1 run to its end.
+
+    ``external``: what outside services hold when it starts."""
+    life = OpenLife(setting, number, files, scratch, external)
+    status = life.clean(boundary, crash)
     if status is None:
         status = life.rest(boundary)
     return life.close(status, references, crash)
@@ -329,10 +351,11 @@ def run_plan(setting: Setting, plan: Plan, references: Mapping[str, Any] | None 
     lives: list[Life] = []
     files: Mapping[str, bytes] = {}
     scratch: Mapping[str, bytes] = {}
+    external = NOTHING
     for number, crash in enumerate((*plan, None), start=1):
-        life = run_life(setting, number, files, scratch, references if plan else None, crash=crash)
+        life = run_life(setting, number, files, scratch, references if plan else None, crash=crash, external=external)
         lives.append(life)
         if life.fired is False:
             break
-        files, scratch = life.files, life.scratch
+        files, scratch, external = life.files, life.scratch, life.external[1]
     return lives

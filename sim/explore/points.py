@@ -12,6 +12,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from sim.explore.outcomes import outcome_words
+
 Head = tuple[str, str, int]  # (process, event kind, occurrence in that process and life)
 
 
@@ -29,7 +31,7 @@ class Address(NamedTuple):
 
 
 class PlanItem(NamedTuple):
-    """How one life ends: killed at an address, with what the disk keeps (``none`` or ``all`` of what was not synced)."""
+    """How one life ends: killed at an address, with what the disk keeps and what still lands (``sim.explore.outcomes``)."""
 
     process: str
     kind: str
@@ -46,8 +48,7 @@ class PlanItem(NamedTuple):
         return cls(*address, outcome)
 
     def words(self) -> str:
-        kept = "every unsynced write is lost" if self.outcome == "none" else "every unsynced write is kept"
-        return f"killed {self.address.words()}; {kept}"
+        return f"killed {self.address.words()}; {outcome_words(self.outcome)}"
 
 
 Plan = tuple[PlanItem, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from protocol.judging import Judge, Panel, Verdict, Violation
@@ -19,6 +19,7 @@ from sim.explore.lives import Life
 from sim.explore.lost import Losses, as_plain, lost_work_of
 from sim.explore.points import Address, Plan, PlanItem, Points
 
+NOT_PRINTED = ("rows", "life_1", "kinds_seen", "losses", "partial_failures")
 WORST = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_REACHED)
 
 
@@ -30,7 +31,7 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 class Failure:
     """One broken guarantee: the smallest plan that shows it, and at how many judged points it shows.
 
-    An empty ``plan`` means life 1 breaks it without any crash.
+    An empty ``plan`` means life 1 breaks it without any crash; ``fail`` is then the partial crash that does it, if one does.
     """
 
     invariant: str
@@ -39,6 +40,7 @@ class Failure:
     points: int
     class_key: str = ""
     token: str = ""
+    fail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,7 @@ class ClassRow:
     events: int
     steps: int
     shared: int
+    effects_again: int = 0
     lost_work: dict[str, Any] = field(default_factory=dict)
 
 
@@ -81,7 +84,9 @@ class SweepResult:
 
     ``events``, ``steps`` and ``crash_points`` are life 1's; ``runs`` counts simulated lives (a clean-up whose rest is
     shared is not one). ``points_per_cpu_s`` is judged points over the CPU of all lives; verification is not in it.
-    ``history_hash`` is RULES 8's. ``lost_work`` is a ``LostWork`` over ``losses``, as plain data.
+    ``history_hash`` is RULES 8's. ``lost_work`` is a ``LostWork`` over ``losses``, as plain data. ``repeated_work`` counts
+    effects on outside services that were asked for again: ``points`` after which some were, ``effects`` over all classes, and
+    the ``most`` of one class.
     """
 
     scenario: str
@@ -109,6 +114,7 @@ class SweepResult:
     wall_s: float
     peak_rss_mib: float
     history_hash: str
+    repeated_work: dict[str, int]
     rows: list[ClassRow]
     carries: dict[str, int]
     verified: Verified
@@ -117,6 +123,8 @@ class SweepResult:
     life_1: Life | None
     lost_work: dict[str, Any] = field(default_factory=dict)
     losses: Losses = field(default_factory=Losses)
+    partial: dict[str, Any] | None = None  # ``PartialCrashes.as_json``; None: none were asked for
+    partial_failures: list[Failure] = field(default_factory=list)
 
     @property
     def reference(self) -> Life:
@@ -127,15 +135,17 @@ class SweepResult:
     def forget_life_1(self) -> None:
         """Let go of its history and files, and of what is saved by class: over many seeds they would pile up."""
         self.life_1 = None
-        self.losses = Losses(points=self.losses.points)
+        self.losses = replace(self.losses, classes={})
 
     def as_json(self) -> dict[str, Any]:
         """Plain data. Class rows and life 1 are saved on their own, not printed."""
-        out = {name: value for name, value in vars(self).items() if name not in ("rows", "life_1", "kinds_seen", "losses")}
+        out = {name: value for name, value in vars(self).items() if name not in NOT_PRINTED}
         out["seeds"] = list(self.seeds)
         out["verdict"] = self.verdict.value
         out["violations"] = [asdict(failure) for failure in self.violations]
         out["verified"] = asdict(self.verified)
+        if self.partial is None:
+            del out["partial"]
         return out
 
 
@@ -171,6 +181,7 @@ class Tally:
     judges: dict[str, Counter[Verdict]] = field(default_factory=dict)
     fired: int = 0
     outcomes: int = 0
+    repeating: int = 0  # points after which an effect was asked for again
     first: dict[int, tuple[int, str]] = field(default_factory=dict)  # class -> its first judged point, with the outcome
 
 
@@ -201,6 +212,8 @@ def tally(points: Points, judged: Sequence[int], classes: Classes, prefix: Prefi
         out.outcomes += count * len(rows)
         if all(row.proof for row in rows):
             out.fired += count
+        if any(row.effects_again for row in rows):
+            out.repeating += count
         for invariant, counter in out.judges.items():
             here = [row.verdicts.get(invariant, Verdict.NOT_REACHED) for row in rows]
             here.extend([Verdict.BROKEN] if invariant in broken else [])
@@ -281,5 +294,6 @@ def class_row(row: CrashClass, lost: Sequence[Work]) -> ClassRow:
         events=row.events,
         steps=row.steps,
         shared=row.shared,
+        effects_again=row.effects_again,
         lost_work=as_plain(lost_work_of(lost)),
     )

@@ -14,11 +14,13 @@ from scenarios.model import Scenario
 from sim.explore.explorer import Explorer, Progress
 from sim.explore.lives import Budget, CleanUp, Judges, Setting
 from sim.explore.lost import Losses, as_plain, losses, lost_work_of
+from sim.explore.partial import PartialCrashes, crash_partially
 from sim.explore.result import SweepResult, Verified, class_row, failures, judge_rows, tally
 from sim.explore.verify import verify_classes_afresh, verify_merged_points
 from sim.faults import without_effect
 
 OUTCOMES = ("none", "all")
+PartialWish = tuple[Sequence[str], str, float]  # processes, verb, seconds (scenarios.partial)
 
 
 def sweep(
@@ -35,6 +37,7 @@ def sweep(
     fail_fast: bool = False,
     budget_s: float | None = None,
     shard: tuple[int, int] | None = None,
+    partial: PartialWish | None = None,
     processes: Mapping[str, Factory] | None = None,
     clean_up: CleanUp | None = None,
 ) -> SweepResult:
@@ -42,8 +45,8 @@ def sweep(
 
     ``outcomes`` are the disk outcomes each point is judged under. ``fail_fast`` stops at the first broken class,
     ``budget_s`` (wall seconds) before the next class once they are over; ``shard`` (i, n) runs every n-th class from the
-    i-th (0-based). Where life 1 never ends, one class is run. What was not run is ``not_covered``. ``processes`` and
-    ``clean_up`` replace the core's own (tests).
+    i-th (0-based). Where life 1 never ends, one class is run. What was not run is ``not_covered``. ``partial`` asks for
+    partial crashes beside. ``processes`` and ``clean_up`` replace the core's own (tests).
     """
     started = time.perf_counter()
     cpu = time.process_time()
@@ -88,7 +91,28 @@ def sweep(
         verify_classes_afresh(untimed, life_1, classes, references, verified)
         explorer.progress("verify", 2, 2)
         verified.cpu_s = time.process_time() - cpu
-    return _result(explorer, judged, lost, verified, time.perf_counter() - started)
+    result = _result(explorer, judged, lost, verified, 0.0)
+    if partial is not None and not stuck:
+        untimed = replace(explorer.setting, timed=False)
+        _take(result, crash_partially(untimed, explorer.life_1, *partial, explorer.progress))
+    result.wall_s = round(time.perf_counter() - started, 3)
+    return result
+
+
+def _take(result: SweepResult, partial: PartialCrashes) -> None:
+    """What partial crashes came to counts in the sweep's verdict."""
+    result.partial = partial.as_json()
+    result.partial_failures = partial.failures
+    result.losses = replace(result.losses, partial=partial.losses)
+    result.messages += partial.messages
+    if not partial.runs:
+        result.messages.append("no partial crash was run: the processes asked for record nothing")
+    if result.verified.disagreements:
+        return
+    if partial.failures:
+        result.verdict = Verdict.BROKEN
+    elif result.verdict is Verdict.HELD and (partial.count(Verdict.UNKNOWN) or not partial.runs):
+        result.verdict = Verdict.UNKNOWN
 
 
 def _drop_captures(explorer: Explorer, wanted: Sequence[int]) -> None:
@@ -162,6 +186,11 @@ def _result(explorer: Explorer, judged: Sequence[int], lost: Losses, verified: V
         wall_s=round(wall_s, 3),
         peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         history_hash=history.hexdigest(),
+        repeated_work={
+            "points": counted.repeating,
+            "effects": sum(row.effects_again for row in ran),
+            "most": max((row.effects_again for row in ran), default=0),
+        },
         rows=[class_row(row, lost.classes.get(number, ())) for number, row in enumerate(classes.rows) if row.was_run],
         carries=classes.carries(),
         verified=verified,

@@ -37,7 +37,7 @@ def crash_and_restore(setting: Setting, plan: Plan, references: Mapping[str, Any
     first = run_life(setting, 1, {}, {}, None, crash=item)
     if not first.fired:
         return first, None
-    return first, run_life(setting, 2, first.files, first.scratch, references)
+    return first, run_life(setting, 2, first.files, first.scratch, references, external=first.external[1])
 
 
 def differences(row: CrashClass, violations: int, item: PlanItem, first: Life, second: Life | None) -> list[str]:
@@ -47,7 +47,7 @@ def differences(row: CrashClass, violations: int, item: PlanItem, first: Life, s
     out: list[str] = []
     if first.address != item.address:
         out.append(f"the crash came {first.address.words() if first.address else 'nowhere'}")
-    if key_of(first.key, carried_by(first.panel)) != row.key:
+    if key_of(first.key, carried_by(first.panel), first.external[1].digest) != row.key:
         out.append("another class key")
     if len(first.panel.violations) != violations:
         out.append(f"life 1 showed {len(first.panel.violations)} violations, not {violations}")

@@ -15,6 +15,7 @@ import msgspec
 from protocol.job import processes
 from protocol.parts import Parts
 from real.recorder import Trigger
+from real.services import doors
 from real.world import run_one_life
 from scenarios.files import load
 from scenarios.model import Scenario
@@ -31,7 +32,8 @@ def small(name: str) -> Scenario:
     """The library scenario with a load that takes seconds of real time."""
     scenario = load(name).scenario
     job = msgspec.structs.replace(scenario.job, num_prompts_per_step=GROUPS, train_steps=TRAIN_STEPS)
-    return msgspec.structs.replace(scenario, job=job)
+    faults = () if scenario.contract.effects else scenario.faults  # those of calls are the simulator's
+    return msgspec.structs.replace(scenario, job=job, faults=faults)
 
 
 def main(path: Path) -> int:
@@ -44,15 +46,18 @@ def main(path: Path) -> int:
         data_plane=lambda rt: FakeDataPlane(rt),
         trainer=lambda rt: FakeTrainer(rt, job, profile),
         participants=lambda instance: layout_of(scenario.environment).participants,
+        services=scenario.contract.effects,
     )
+    outside = doors(scenario.contract.effects, Path(asked["services"])) if scenario.contract.effects else {}
     status = run_one_life(
-        processes(job, scenario.tasks, parts),
+        {**outside, **processes(job, scenario.tasks, parts)},
         Path(asked["root"]),
         Path(asked["history"]),
         asked["life"],
         seed=asked["seed"],
         time_scale=asked["time_scale"],
         limit_s=asked["limit_s"],
+        faults=scenario.faults,
         trigger=Trigger(*asked["trigger"]) if asked["trigger"] else None,
     )
     print(status)

@@ -11,12 +11,13 @@ import explore_toys as toys
 import msgspec
 import pytest
 
-from protocol.errors import Cause, Lost, MissingFile, PeerFailed, Refusal
+from protocol.errors import Cause, ConfigError, Lost, MissingFile, PeerFailed, Refusal
 from protocol.history import FileDone, FileIssued, FileRead, LifeStarted, ProcessStarted, StepCommitted
 from protocol.runtime import END, Outlet, Runtime
 from real.files import REMOVED, files_below
 from real.recorder import read_history, read_status
 from real.world import run_one_life, status_file
+from scenarios.faults import Fault
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -68,6 +69,22 @@ def test_a_life_that_left_no_status_was_killed(tmp_path: Path) -> None:
     assert read_status(tmp_path / "life-1.status.json").outcome == "crashed"
 
 
+def test_a_fault_that_the_real_world_cannot_do_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    fault = Fault(process="gym-0", event="EpisodeAdmitted", verb="stall", arguments={"process": "gym-0", "for_s": 1.0})
+    with pytest.raises(ConfigError, match="the real world cannot do stall"):
+        run_one_life(
+            {"controller": toys.count},
+            tmp_path / "root",
+            tmp_path / "life-1.history",
+            1,
+            seed=0,
+            time_scale=0.01,
+            limit_s=5.0,
+            faults=(fault,),
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_sequence_numbers_go_on_over_both_stages_and_time_starts_again(bench: Bench) -> None:
     bench.run(toys.count)
     records = read_history(bench.history)
@@ -110,6 +127,28 @@ def test_any_other_error_of_the_peer_arrives_as_peer_failed(bench: Bench) -> Non
             await rt.call("peer", Ask(1))
         with pytest.raises(PeerFailed, match="serves no Watch"):
             await rt.call("peer", Watch(1))
+
+    assert bench.run(main, peer=peer).outcome == "ended"
+
+
+class TwoArguments(Refusal):
+    """What pickling cannot rebuild."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(f"{status} {message}")
+
+
+def test_an_error_that_cannot_be_pickled_arrives_as_peer_failed(bench: Bench) -> None:
+    async def fail(message: Ask) -> None:
+        raise TwoArguments("gone", 500)
+
+    async def peer(rt: Runtime) -> None:
+        rt.serve({Ask: fail})
+        await rt.signal().wait()
+
+    async def main(rt: Runtime) -> None:
+        with pytest.raises(PeerFailed, match="TwoArguments cannot cross a process boundary .*: 500 gone"):
+            await rt.call("peer", Ask(1))
 
     assert bench.run(main, peer=peer).outcome == "ended"
 
@@ -455,3 +494,21 @@ def test_code_of_others_under_the_core_is_cancelled_with_it(bench: Bench) -> Non
 
     assert bench.run(main).outcome == "ended"
     assert bench.found == ["closed"]
+
+
+def test_a_section_lasts_from_one_await_to_the_next(bench: Bench) -> None:
+    async def looks(rt: Runtime, found: list[int]) -> None:
+        for _ in range(3):
+            found += [rt.section(), rt.section()]
+            await rt.sleep(0)
+
+    async def controller(rt: Runtime) -> None:
+        one, other = list[int](), list[int]()
+        for task in [rt.spawn(looks(rt, found), "looks") for found in (one, other)]:
+            await task.join()
+        bench.found = [one, other]
+
+    bench.run(controller)
+    one, other = bench.found
+    assert one[::2] == one[1::2] and other[::2] == other[1::2]
+    assert len({*one, *other}) == 6  # three of each, and none shared

@@ -243,6 +243,42 @@ def test_doors_and_control_calls_are_timed_and_a_restarted_instance_has_an_open_
     assert (found.episodes_begun, found.episodes_continued, found.episodes_refused) == (1, 1, {"checkpoint_parked": 1})
 
 
+def test_who_waits_for_the_checkpoint_lock_is_timed_by_task_and_who_gives_up_is_not() -> None:
+    def one(time: float, task: str, event: Event) -> Record:
+        return Record(0, time, "controller", 1, task, event)
+
+    found = life_figures(
+        [
+            one(1.0, "snapshot-pump", h.LockHeld("checkpoint")),
+            one(1.5, "train-pump", h.LockWaits("checkpoint")),
+            one(1.6, "gives-up", h.LockWaits("checkpoint")),
+            one(1.7, "gives-up", h.WaitGivenUp("checkpoint")),
+            one(2.0, "snapshot-pump", h.LockReleased("checkpoint")),
+            one(2.0, "train-pump", h.LockHeld("checkpoint")),
+            one(2.25, "train-pump", h.LockReleased("checkpoint")),
+            one(3.0, "gives-up", h.LockHeld("checkpoint")),
+        ]
+    ).locks["checkpoint"]
+    assert found.wait_s == {"train-pump": took(0.5)}
+    assert found.hold_s == {"snapshot-pump": took(1.0), "train-pump": took(0.25)}
+
+
+def test_a_process_that_died_or_stood_still_alone_is_timed_until_it_was_back() -> None:
+    found = life_figures(
+        records(
+            (0.0, h.ProcessStarted(), "gym-0"),
+            (1.0, h.ProcessKilled("gym-0"), "job"),
+            (1.5, h.ProcessStarted(incarnation=2), "gym-0"),
+            (2.0, h.ProcessStalled("worker-0", 0.0), "job"),
+            (2.25, h.ProcessContinued("worker-0"), "job"),
+            (3.0, h.ProcessStalled("worker-1", 0.0), "job"),
+            (4.0, h.ProcessKilled("worker-1"), "job"),
+        )
+    ).processes
+    assert (found.killed, found.stalled) == ({"gym-0": 1, "worker-1": 1}, {"worker-0": 1, "worker-1": 1})
+    assert (found.down_s, found.stalled_s) == (took(0.5), took(0.25))
+
+
 def test_rows_are_timed_by_outcome_and_a_refused_one_that_is_sent_again_is_a_resend() -> None:
     def sent(key: str) -> h.AttemptDispatched:
         return h.AttemptDispatched(key.rpartition("r")[0], key, "gym-0", 1)

@@ -26,6 +26,7 @@ JUDGES_SEE = {
     "protocol.judging",
     "protocol.config",
     "protocol.errors",
+    "protocol.external",
     "protocol.messages",
 }
 CORE_MODULES = {

@@ -78,20 +78,28 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
         (lambda file: file.pop("checkpoint"), "missing required field `checkpoint`"),
         (lambda file: file.update(extra=1), "unknown field `extra`"),
         (lambda file: file["instances"]["gym-0"].pop("restarts"), "missing required field `restarts`"),
-        (lambda file: file["instances"]["gym-0"]["episodes"][0].update(rollout_id=""), "gym-0: an episode without an id"),
+        (lambda file: file["instances"]["gym-0"]["episodes"][0].update(rollout_id=""), "gym-0: 1 episodes without an id"),
         (lambda file: file["instances"]["gym-0"]["episodes"][0].pop("attempt"), "missing required field `attempt`"),
         (
             lambda file: file["instances"]["gym-0"]["restarts"].append({"rollout_id": SENT.rollout_id, "attempt": 0}),
-            f"gym-0: {SENT.key} is already named by gym-0",
+            rf"gym-0: 1 saved and restarting, such as \[.{SENT.key}",
         ),
         (
             lambda file: file["instances"]["gym-1"]["episodes"].append(file["instances"]["gym-0"]["episodes"][0]),
-            f"gym-1: {SENT.key} is already named by gym-0",
+            rf"gym-1: 1 named by two instances, such as \[.{SENT.key} \(also on gym-0\)",
+        ),
+        (
+            lambda file: file["instances"]["gym-0"]["episodes"].append(file["instances"]["gym-0"]["episodes"][0]),
+            rf"gym-0: 1 named twice, such as \[.{SENT.key}",
+        ),
+        (
+            lambda file: file["instances"]["gym-1"]["participants"].append(""),
+            "gym-1: 1 participants named twice or without a name",
         ),
     ],
     ids=[
         "schema", "fewer instances", "order", "no checkpoint", "unknown field", "no restarts", "empty id", "no attempt",
-        "saved and restarting", "saved twice",
+        "saved and restarting", "saved twice", "named twice on one", "no name",
     ],
 )  # fmt: skip
 def test_a_manifest_that_contradicts_itself_is_refused(edit: Any, message: str) -> None:
@@ -129,3 +137,25 @@ def test_a_manifest_and_a_ledger_that_agree_are_accepted() -> None:
 def test_a_disagreement_names_each_instance_and_a_sample_of_both_sides(unfinished: Any, message: str) -> None:
     with pytest.raises(RestoreRefused, match=message):
         check_against_ledger(built(), unfinished)
+
+
+def test_a_refusal_names_each_instance_that_disagrees_with_a_sample_of_its_episodes() -> None:
+    file = content()
+    for name in ("gym-0", "gym-1"):
+        file["instances"][name]["episodes"] *= 9
+    with pytest.raises(RestoreRefused) as raised:
+        decode(json.dumps(file).encode())
+    text = str(raised.value)
+    assert (
+        f"gym-0: 1 named twice, such as ['{SENT.key}']" in text and f"gym-1: 1 named twice, such as ['{CONTINUED.key}']" in text
+    )
+
+
+def test_a_ledger_and_a_manifest_that_disagree_name_each_instance_and_both_sides() -> None:
+    unfinished = [attempt(AttemptStatus.DISPATCHED, generation, gym_instance_id="gym-1") for generation in range(20, 40)]
+    with pytest.raises(RestoreRefused) as raised:
+        check_against_ledger(built(), unfinished)
+    text = str(raised.value)
+    assert f"gym-0: only in gym_checkpoint.json ['{SENT.key}'" in text
+    assert f"gym-1: only in gym_checkpoint.json ['{CONTINUED.key}'" in text
+    assert f"only in the ledger ['{unfinished[0].key}'" in text and unfinished[19].key not in text

@@ -104,6 +104,27 @@ def test_a_refusal_arrives_as_a_fresh_copy_with_its_cause_and_anything_else_as_p
     live(controller=main, gym_0=gym)
 
 
+class TwoArguments(Refusal):
+    """What pickling cannot rebuild."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(f"{status} {message}")
+
+
+def test_an_error_that_cannot_be_pickled_arrives_as_peer_failed() -> None:
+    async def gym(rt: Any) -> None:
+        async def ask(message: Ask) -> None:
+            raise TwoArguments("gone", 500)
+
+        rt.serve({Ask: ask})
+
+    async def main(rt: Any) -> None:
+        with pytest.raises(PeerFailed, match="TwoArguments cannot cross a process boundary .*: 500 gone"):
+            await rt.call("gym-0", Ask(1))
+
+    live(controller=main, gym_0=gym)
+
+
 def test_cancel_gives_up_the_answer_and_cancels_the_handler() -> None:
     ended = []
 

@@ -95,6 +95,32 @@ def test_an_unknown_field_is_refused() -> None:
         decode(msgspec.msgpack.encode({**raw, "granularity": "turn"}))
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda group: group["siblings"][0]["attempts"][0]["receipt"],
+        lambda group: group["siblings"][0]["attempts"][0]["receipt"]["calls"][0],
+        lambda group: group["rows"][0],
+    ],
+    ids=["receipt", "call", "row"],
+)
+def test_an_unknown_field_inside_a_record_is_refused_too(place: Callable[[Any], Any]) -> None:
+    raw = msgspec.msgpack.decode(encode((sealed_group(GroupStatus.FINALIZED),), (), 0))
+    place(raw["groups"][0])["granularity"] = "turn"
+    with pytest.raises(RestoreRefused, match="group 0 is not in the form that this schema is written in"):
+        decode(msgspec.msgpack.encode(raw))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"restored_from": SAVED}, {"gym_attempt": 1}, {"gym_attempt": 2, "restored_from": SAVED}],
+    ids=["a first attempt", "a later attempt", "a step left out"],
+)  # fmt: skip
+def test_an_attempt_continues_the_one_before_it_or_none(changes: dict[str, Any]) -> None:
+    held = group(sibling(attempt(DISPATCHED, **changes)))
+    with pytest.raises(RestoreRefused, match=r"says that it continues (None|e0p3i1_g0r0-a0)"):
+        decode(encode((held,), (), 0))
+
+
 def test_an_open_train_step_is_never_resumed() -> None:
     step = OpenStep(train_step=3, trainer_version=2, expected_group_count=2, group_ids=(GROUP,), status="OPEN")
     file = LedgerFile(schema_version=4, groups=(), open_train_step=step, skipped=(), skips=0)

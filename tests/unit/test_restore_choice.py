@@ -28,7 +28,8 @@ BOOT = {"schema": 2, "trainer_version": 0, "fingerprint": PRINT}
 
 
 def content(step: int = 0, fingerprint: str = PRINT, **changes: Any) -> dict[str, Any]:
-    return {"base_train_step": step, "trainer_version": step, "fingerprint": fingerprint, **changes}
+    written = {"schema": 1, "sequence": 1, "epoch": 0, "mutation_version": 3, "rolled_back_train_group_count": 0}
+    return {**written, "base_train_step": step, "trainer_version": step, "fingerprint": fingerprint, **changes}
 
 
 def found(*steps: int, bootstrap: dict[str, Any] | None = None, snapshots: dict[int, Any] | None = None) -> Found:
@@ -39,6 +40,28 @@ def chosen(step: int, sequence: int = 0) -> Choice:
     anchor = f"step_{step}" if step else "bootstrap"
     source = f"{anchor}/rollout_snapshots/snapshot_{sequence:06d}" if sequence else (anchor if step else "")
     return Choice(anchor=anchor, step=step, sequence=sequence, source=source)
+
+
+@pytest.mark.parametrize(
+    "changes, why",
+    [({"schema": 2}, "its schema is 2"), ({"sequence": None}, "sequence"), ({"gym": True}, "gym")],
+    ids=["another schema", "another type", "a field too many"],
+)
+def test_a_snapshot_of_another_shape_is_refused_and_never_passed_over_for_an_older_one(changes: dict[str, Any], why: str) -> None:
+    there = found(bootstrap=BOOT, snapshots={1: content(), 2: content(**changes)})
+    with pytest.raises(RestoreRefused, match=rf"snapshot_000002/manifest.json is no snapshot's of this version: .*{why}"):
+        decide_choice(there, "latest", PRINT)
+
+
+def test_a_snapshot_of_another_shape_that_is_older_than_the_newest_is_nobodys_business() -> None:
+    there = found(bootstrap=BOOT, snapshots={1: content(schema=2), 2: content()})
+    assert decide_choice(there, "latest", PRINT) == chosen(0, 2)
+
+
+@pytest.mark.parametrize("changes", [{"schema": 1}, {"trainer_version": "0"}, {"step": 0}])
+def test_a_bootstrap_anchor_of_another_shape_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(RestoreRefused, match="bootstrap/manifest.json cannot be restored"):
+        decide_choice(found(bootstrap={**BOOT, **changes}), "latest", PRINT)
 
 
 @pytest.mark.parametrize("mode", ["latest", "trainer_checkpoint", "none"])

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from protocol.config import Level
+from protocol.external import Service
 from scenarios.builtin import WORKPLACE
 from scenarios.files import library, load
 from scenarios.model import InputError, Scenario
@@ -72,12 +73,13 @@ train_stepz = 3
 name = 7
 [contract]
 may_drop = "yes"
-effects = []
+prefix_cache = true
 """,
     )
     message = refusal(path)
     for part in (path, "colour is not a known key", "load.groups is 'four'", "job.train_stepz is not a known key",
-                 "job.sampler.name is 7", "contract.may_drop is 'yes'", "contract.effects comes with a later step"):  # fmt: skip
+                 "job.sampler.name is 7", "contract.may_drop is 'yes'",
+                 "contract.prefix_cache comes with a later step"):  # fmt: skip
         assert part in message
 
 
@@ -260,7 +262,7 @@ def test_a_fault_says_what_it_does_in_full(tmp_path: Path) -> None:
     )
     (fault,) = load(written(tmp_path, text)).scenario.faults
     assert (fault.process, fault.event, fault.occurrence, fault.verb) == ("controller", "SnapshotStarted", 1, "fail_call")
-    assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1}
+    assert fault.arguments == {"operation": "Prepare", "to": "gym-1", "how": "error", "times": 1, "cause": None}
 
 
 def test_a_mark_to_be_reached_is_the_name_of_an_event(tmp_path: Path) -> None:
@@ -331,3 +333,36 @@ def test_a_faults_file_without_a_fault_is_refused(tmp_path: Path) -> None:
 def test_a_fault_names_an_instance_or_a_process_of_the_job(tmp_path: Path, do: str, expected: str) -> None:
     fault = f'[[faults]]\nat = {{ process = "controller", event = "StepCommitted" }}\ndo = {do}\n'
     assert expected in refusal(written(tmp_path, SMALL + fault))
+
+
+SERVICE = """
+[[contract.effects]]
+service = "mailer"
+tools = ["email_send", "email_reply"]
+idempotent = true
+"""
+
+
+def test_services_outside_the_job_are_in_the_contract_and_may_be_named_by_faults(tmp_path: Path) -> None:
+    fault = """
+[[faults]]
+at = { process = "mailer", event = "EffectLanded" }
+do = { fail_call = { operation = "effect", to = "mailer" } }
+"""
+    scenario = load(written(tmp_path, SMALL + SERVICE + fault)).scenario
+    assert scenario.terms.contract.effects == (Service(service="mailer", tools=("email_send", "email_reply"), idempotent=True),)
+    assert (scenario.faults[0].process, scenario.faults[0].arguments["operation"]) == ("mailer", "Effect")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SERVICE.replace("mailer", "gym-0"), "contract.effects[0].service is 'gym-0', which is a process of this job"),
+        (SERVICE + SERVICE, "contract.effects[1].service is 'mailer', which is contract.effects[0] too"),
+        (SERVICE + SERVICE.replace("mailer", "post").replace("email_send", "email_send_email"), "are answered by mailer"),
+        (SERVICE.replace('["email_send", "email_reply"]', "[]"), "contract.effects[0].tools is []: it must have at least one"),
+        (SERVICE.replace("mailer", "Mailer"), "contract.effects[0].service is 'Mailer'"),
+    ],
+)
+def test_a_service_that_cannot_be_told_apart_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in refusal(written(tmp_path, SMALL + text))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.config import Job
+from protocol.judging import Contract
 from protocol.messages import Message
 from sim.disk import Disk
 from sim.world import World
@@ -38,6 +39,7 @@ class ToyScenario:
     job: Job = Job()
     tasks: tuple[Any, ...] = ()
     profile: dict[str, Any] = field(default_factory=dict)
+    contract: Contract = Contract()
     environment: str = "workplace"
 
 

@@ -322,6 +322,16 @@ def test_a_restore_point_that_is_gone_at_the_end_breaks_I23():
     assert "what is left at the end is nothing" in stays(start=START, finish=bootstrap())[0].found
 
 
+def test_a_lineage_that_the_trainer_mode_gives_up_is_not_counted_among_the_kept():
+    given = terms(rollout_checkpointing={"restore_mode": "trainer_checkpoint"})
+    names = [f"bootstrap/rollout_snapshots/{name}" for name in ("tmp_snapshot_000003", "snapshot_000003")]
+    published, again = SnapshotPublished("bootstrap", 3, 0, 0, 0, 0), SnapshotStarted("bootstrap", 4, False)
+    there = {**START, **snapshot(2)}
+    steps = by_controller(*effects(f"rename {names[0]} {names[1]}"), published, again)
+    assert judge(TheNewestRestorePointStays, *by_controller(*effects("remove bootstrap")), *steps, start=there, given=given) == []
+    assert len(judge(TheNewestRestorePointStays, *steps, start=there, given=given)) == 1
+
+
 def test_a_mode_that_throws_lineages_away_has_no_I23():
     given = terms(rollout_checkpointing={"restore_mode": "none"})
     assert not TheNewestRestorePointStays.applies(given)

@@ -16,6 +16,7 @@ from protocol.history import (
     AttemptDispatched,
     AttemptSealed,
     ControlDone,
+    ControlReceived,
     DrainEnded,
     EpisodeAdmitted,
     EpisodeCannotSave,
@@ -26,9 +27,11 @@ from protocol.history import (
     ExclusiveEntered,
     ExclusiveLeft,
     GymPhaseStarted,
+    KeySet,
     ManifestBuilt,
     ProcessStarted,
     ReplySent,
+    Restored,
     RetireQueued,
     ScopeBuilt,
     SnapshotBroke,
@@ -118,7 +121,8 @@ def by(participant, key, kind):
 
 def test_an_agents_own_run_owns_its_episode_and_a_commit_that_is_repeated_makes_no_second_owner():
     own = by("agent", A, "run-id")
-    assert judged(OneOwner, *sent(A), *scope(A), own, own, built((A,)), PUBLISHED) == []
+    again = ("gym-0", ControlReceived("commit", "1.1", 20.0))
+    assert judged(OneOwner, *sent(A), *scope(A), own, again, own, built((A,)), PUBLISHED) == []
 
 
 def test_two_exporters_of_one_episode_break_I27():
@@ -231,7 +235,37 @@ def test_files_that_agree_are_held():
 
 
 def test_a_snapshot_without_gym_state_breaks_I26():
-    assert on_disk(snapshot(OPEN)) == [f"{SOURCE} has no readable gym_checkpoint.json."]
+    assert on_disk(snapshot(OPEN)) == ["there is no readable gym_checkpoint.json."]
+
+
+def taken(start, continuations):
+    none = KeySet(0, "0" * 32)
+    event = Restored("bootstrap", 1, 0, 0, 0, 0, -1, 1, 0, continuations, none, none, none, none, "L")
+    before = judged(ManifestIsTheUnfinished, start=start, life=2)
+    return judged(ManifestIsTheUnfinished, event, start=start, life=2)[len(before) :]
+
+
+def test_a_restore_that_continues_what_was_saved_is_held():
+    assert taken(files(gym_checkpoint(gym_0=[A], gym_1=[])), 1) == []
+
+
+def test_a_restore_that_continues_fewer_than_were_saved_breaks_I26():
+    assert taken(files(gym_checkpoint(gym_0=[A], gym_1=[])), 0) == [f"0 episodes go on after the restore, {SOURCE} holds 1."]
+
+
+def test_a_restore_of_turn_level_work_without_its_gym_part_breaks_I26():
+    assert taken(snapshot(OPEN), 0) == [f"{SOURCE} was restored though there is no readable gym_checkpoint.json."]
+
+
+def test_a_restore_without_gyms_part_of_a_state_without_turn_level_work_is_held():
+    assert taken(snapshot(), 0) == []
+
+
+def test_a_restore_from_a_manifest_of_another_shape_breaks_I26():
+    manifest = gym_checkpoint(gym_0=[A], gym_1=[])
+    del manifest["instances"]["gym-0"]["episodes"]
+    (text,) = taken(files(manifest), 1)
+    assert text.startswith(f"{SOURCE} was restored though its Gym part has another shape")
 
 
 def test_a_snapshot_of_a_sibling_level_run_needs_none():
