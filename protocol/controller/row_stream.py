@@ -208,7 +208,7 @@ class RowStream:
                 cause = decide_row_failure(item)
                 self.rt.record(FailureArrived(key, cause.value, TERMINAL[item.terminal], item.no_result, item.status))
                 self._report(item, "failed")
-                if transport:
+                if cause is Cause.INFRA:
                     self.flow.suspect(*self.run.workers)  # it may be the one that has no weights
                 await self._failed(key, cause, message)
 
