@@ -38,6 +38,7 @@ from invariants.gym.restarts_are_not_saved import RestartsAreNotSaved
 from invariants.gym.saved_at_its_last_boundary import SavedAtItsLastBoundary
 from invariants.ledger.a_batch_fails_whole import ABatchFailsWhole
 from invariants.ledger.a_lost_cohort_is_a_new_group_attempt import ALostCohortIsANewGroupAttempt
+from invariants.ledger.calls_carry_their_weights import CallsCarryTheirWeights
 from invariants.ledger.dispatched_is_submitted import DispatchedIsSubmitted
 from invariants.ledger.dropped_is_retired import DroppedIsRetired
 from invariants.ledger.every_prompt_once import EveryPromptOnce
@@ -123,4 +124,5 @@ JUDGES: tuple[type[Judge], ...] = (
     TrainsAsTheReference,  # PARITY-1
     APreparedInstanceStandsStill,  # PHASE-1
     SavedAtItsLastBoundary,  # TURN-1
+    CallsCarryTheirWeights,  # WEIGHTS-1
 )

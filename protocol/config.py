@@ -72,6 +72,8 @@ class Watchdog(Config, frozen=True):
     interval_s: float = 30.0
     stall_timeout_s: float = 600.0
     stall_action: str = "warn"  # warn | abort
+    unhealthy_probes: int = 3  # intervals in a row that a Gym instance or a worker leaves unanswered before it is reported
+    reprobe_s: float = 5.0  # between two probes of one that did not answer
 
 
 class Checkpointing(Config, frozen=True):
@@ -125,6 +127,8 @@ class Job(Config, frozen=True):
     generation_workers: int = 1
     num_finalizer_workers: int = 2
     rpc_timeout_s: float = 60.0  # of a call to the data plane, a finalizer or an outside service
+    trainer_timeout_s: float = 1800.0  # of a call to the trainer: a long step is legal, a slow one the watchdog's to report
+    weight_sync_timeout_s: float = 60.0  # of one push to all workers; who has not answered then is left out
     async_engine: bool = True
     environment_server: str = "legacy_agent"
     sampler: Sampler = Sampler()
@@ -228,6 +232,10 @@ def check(job: Job, task_names: Iterable[str] | None = None) -> list[str]:
     waits("rollout_recovery.gym_prepare_timeout_s", job.rollout_recovery.gym_prepare_timeout_s)
     waits("rollout_recovery.gym_spinup_timeout_s", job.rollout_recovery.gym_spinup_timeout_s)
     waits("rpc_timeout_s", job.rpc_timeout_s)
+    waits("trainer_timeout_s", job.trainer_timeout_s)
+    waits("weight_sync_timeout_s", job.weight_sync_timeout_s)
+    positive("watchdog.unhealthy_probes", job.watchdog.unhealthy_probes)
+    waits("watchdog.reprobe_s", job.watchdog.reprobe_s)
     waits("token_capture.control_timeout_s", job.token_capture.control_timeout_s)
     waits("watchdog.interval_s", job.watchdog.interval_s)
     waits("rollout_failure.nemo_gym.rollout_timeout_s", job.rollout_failure.nemo_gym.rollout_timeout_s)

@@ -123,6 +123,31 @@ class StallReported(Event, frozen=True):
     action: str
 
 
+class ProbeIssued(Event, frozen=True):
+    """controller: a health probe of a Gym instance or a worker; it is answered or cancelled within ``deadline_s``."""
+
+    peer: str
+    deadline_s: float
+
+
+class ProbeDone(Event, frozen=True):
+    """``outcome``: well | failed | cancelled. ``incarnation`` and weight ``version`` (-1: none) as the peer says; 0, -1: it
+    did not."""
+
+    peer: str
+    outcome: str
+    incarnation: int
+    version: int
+
+
+class UnhealthyReported(Event, frozen=True):
+    """controller (watchdog): this peer was not well at the end of ``missed`` intervals in a row."""
+
+    peer: str
+    missed: int
+    action: str
+
+
 # --- prompts and the ledger (controller) -----------------------------------------------------------------------------
 
 
@@ -540,8 +565,16 @@ class StepCommitted(Event, frozen=True):
 
 
 class WeightsSynced(Event, frozen=True):
-    """controller: every generation worker carries this version."""
+    """controller: every generation worker carries this version, but for those in ``missing``, which did not answer."""
 
+    version: int
+    missing: tuple[str, ...] = ()
+
+
+class WeightsPushed(Event, frozen=True):
+    """controller: a worker that a probe found without the run's weights has them now."""
+
+    worker: str
     version: int
 
 
@@ -995,6 +1028,19 @@ class MarkForgotten(Event, frozen=True):
 
 
 # --- generation workers (worker-<i>) -------------------------------------------------------------------------------------
+
+
+class WeightsReceived(Event, frozen=True):
+    """A worker was given these weights: calls that begin from now on are theirs. It starts with none."""
+
+    version: int
+
+
+class CallRefused(Event, frozen=True):
+    """A model call was turned away. ``reason``: no_healthy_backend (this worker has no weights)."""
+
+    call: str
+    reason: str
 
 
 class CallBegun(Event, frozen=True):

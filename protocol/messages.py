@@ -14,6 +14,7 @@ CANONICAL = "rollout_data"
 STAGING = "rollout_staging"
 PARTITIONS = (CANONICAL, STAGING)
 
+NO_BACKEND = "no_healthy_backend"  # a worker's reason for refusing a model call: INFRA, whatever its code is (409 as well)
 PARKED = "checkpoint_parked"  # Gym's reason for refusing a row while a checkpoint is open (HTTP 409)
 
 
@@ -151,6 +152,7 @@ class Discover(Control, frozen=True):
 class Topology(Message, frozen=True):
     instance: str
     participants: tuple[str, ...]  # names, in prepare order
+    incarnation: int = 1  # of the instance's process
 
 
 class Prepare(Control, frozen=True):
@@ -161,6 +163,7 @@ class Prepared(Message, frozen=True):
     """``restarts``: capture keys of episodes that cannot be saved and must restart. Never capped."""
 
     restarts: tuple[str, ...]
+    incarnation: int = 1  # of the instance's process
 
 
 class Renew(Control, frozen=True):
@@ -263,9 +266,23 @@ class Generated(Message, frozen=True):
 
 
 class SetWeightVersion(Message, frozen=True):
-    """Calls that begin from now on carry this version. Reply: None."""
+    """Calls that begin from now on carry this version; an older one than the worker's changes nothing. Reply: None."""
 
     version: int
+
+
+# --- to a Gym instance or a generation worker -----------------------------------------------------------------------------
+
+
+class Probe(Message, frozen=True):
+    """Are you well? Reply: Health. It waits for nothing and changes nothing."""
+
+
+class Health(Message, frozen=True):
+    """``version`` of a worker's weights; -1: it has none, or is no worker."""
+
+    incarnation: int
+    version: int = -1
 
 
 # --- to the data plane ---------------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.calls import ask
 from protocol.checkpoint_lock import CheckpointLock
 from protocol.config import Job, fingerprint
 from protocol.controller.deadlines import DeadlineClock
 from protocol.data_plane.replay import ReplayIndex, Slot, rows_of
-from protocol.errors import Lost
-from protocol.identity import control_token
+from protocol.identity import TRAINER, control_token, worker_name
 from protocol.ledger.ledger import Ledger
 from protocol.messages import Message, PromptTask
 from protocol.readers_writer import DATA_PLANE_BARRIER, DISPATCH_GATE, ReadersWriter
@@ -34,6 +34,7 @@ class Run:
         self.job = job
         self.tasks = tasks
         self.fingerprint = fingerprint_of(job, tasks)
+        self.workers = tuple(worker_name(index) for index in range(job.generation_workers))
         self.token = control_token(self.fingerprint, rt.life)  # of this run's control calls to Gym
         self.version = 0  # of the trainer's weights
         self.steps = 0  # committed
@@ -61,11 +62,11 @@ class Run:
     async def ask(self, peer: str, message: Message) -> Any:
         """One bounded call to the data plane or a finalizer. Raises Lost when ``rpc_timeout_s`` has passed: it may have
         happened, and whoever waits may hold a mutation, so nobody waits for ever."""
-        call = self.rt.call(peer, message)
-        if await self.rt.first_of(call, timeout_s=self.job.rpc_timeout_s) is None:
-            call.cancel()
-            raise Lost(f"no answer of {peer} to {type(message).__name__} in {self.job.rpc_timeout_s:g} s")
-        return await call
+        return await ask(self.rt, peer, message, self.job.rpc_timeout_s)
+
+    async def ask_trainer(self, message: Message) -> Any:
+        """One call to the trainer, bounded by ``trainer_timeout_s``. Raises Lost as well if the trainer is dead."""
+        return await ask(self.rt, TRAINER, message, self.job.trainer_timeout_s)
 
     def task_of(self, ordinal: int) -> PromptTask:
         """The prompt of an ordinal, read again from the data set (it is never persisted)."""

@@ -136,6 +136,7 @@ class Runtime(Protocol):
 
     me: str  # name of this process: "controller", "gym-0", ...
     life: int  # 1 for the first start of the job, +1 at every restart
+    incarnation: int  # of this process within its life: 1, +1 each time it alone starts again
     files: Files
 
     def task(self) -> Task: ...

@@ -85,6 +85,7 @@ class AsyncioRuntime:
     def __init__(self, job: Job, me: str, root: Path, seed: int) -> None:
         self.me = me
         self.life = job.life
+        self.incarnation = 1  # no process of this world starts again alone
         self.files: Files = RealFiles(root, self.record, job.fence)
         self._job = job
         self.process = job.process(me)

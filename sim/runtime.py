@@ -36,6 +36,7 @@ class SimRuntime:
     ) -> None:
         self.me = me
         self.life = life
+        self.incarnation = incarnation
         self.record = record
         self._again = "" if incarnation == 1 else f"\0incarnation {incarnation}"
         self._disk = disk

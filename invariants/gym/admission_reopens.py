@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from invariants.durability.held import SNAPSHOT, HeldFindings
 from invariants.gym.parking import FOLLOWED, ParkingCalls
 from protocol.config import Level
 from protocol.history import (
@@ -13,11 +14,15 @@ from protocol.history import (
     AttemptDispatched,
     ControlIssued,
     ControlReceived,
+    CutTaken,
+    Event,
     ExclusiveEntered,
     ExclusiveLeft,
-    FaultInjected,
     GymPhaseEnded,
     GymPhaseStarted,
+    ProcessContinued,
+    ProcessKilled,
+    ProcessStalled,
     ProcessStarted,
     Record,
     RunEnded,
@@ -31,20 +36,23 @@ from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 SLACK_S = 5e-6  # rounding of summed times, and what a lease calls "no time left"
 PARKING = ("prepare", "renew", "commit")
-HALTING = ("stall", "hold", "kill", "restart")  # faults after which an instance's own running time stands still
 
 
 class AdmissionReopens(Judge):
     """Closed Gym admission reopens by the lease of the last control call and not before it, that lease covers the call's
     deadline plus the control timeout, every parked instance is asked to resume, those that failed again, at the latest when a
-    train step commits, and the dispatch gate is closed only while a checkpoint is active.
+    train step commits, no cut is published that an instance's lease did not outlast, and the dispatch gate is closed only
+    while a checkpoint is active.
+
+    Time in which an instance stands still is none of its lease's; one that died has no lease.
     """
 
     invariant = "I31"
     needs = (AdmissionClosed,)
     sees = (
-        AdmissionOpened, AttemptDispatched, ControlReceived, ExclusiveEntered, ExclusiveLeft, FaultInjected, ProcessStarted,
-        RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished, SnapshotStarted, StallReported, *FOLLOWED,
+        AdmissionOpened, AttemptDispatched, ControlReceived, CutTaken, ExclusiveEntered, ExclusiveLeft, ProcessContinued,
+        ProcessKilled, ProcessStalled, ProcessStarted, RunEnded,
+        SnapshotBroke, SnapshotDropped, SnapshotPublished, SnapshotStarted, StallReported, *FOLLOWED,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -54,7 +62,9 @@ class AdmissionReopens(Judge):
         self.latest: dict[str, float] = {}  # instance -> end of the longest lease given
         self.current: dict[str, float] = {}  # instance -> end of the last lease given
         self.asked: dict[tuple[str, str, str], float] = {}  # (operation, instance, checkpoint) -> deadline
-        self.excused: dict[str, None] = {}  # instances that a fault may have stopped ('': all)
+        self.still: dict[str, float] = {}  # processes that stand still -> since when
+        self.reopened: dict[str, float] = {}  # instances whose lease ended in the Gym phase under way -> when
+        self.held = HeldFindings()
         self.gate_closed = False
         self.snapshot = False
         self.phase = False
@@ -80,7 +90,7 @@ class AdmissionReopens(Judge):
         found: list[Violation] = []
         for instance in list(self.closed):
             bound = self.latest.get(instance, record.time)
-            if record.time > bound + SLACK_S and not self._excused(instance):
+            if record.time > bound + SLACK_S and instance not in self.still:
                 checkpoint = self.closed.pop(instance)
                 found.append(
                     self.broken(
@@ -99,9 +109,6 @@ class AdmissionReopens(Judge):
                 )
             )
         return found
-
-    def _excused(self, instance: str) -> bool:
-        return instance in self.excused or "" in self.excused
 
     # --- Gym
 
@@ -130,6 +137,8 @@ class AdmissionReopens(Judge):
     def _opened(self, event: AdmissionOpened, record: Record) -> Iterable[Violation]:
         self.closed.pop(record.process, None)
         end = self.current.get(record.process, record.time)
+        if event.why == "lease" and self.phase:
+            self.reopened[record.process] = record.time
         if event.why == "lease" and record.time < end - SLACK_S:
             return (
                 self.broken(f"{record.process} gave up its lease at {record.time:.6f} s; it lasts until {end:.6f} s.", record),
@@ -137,14 +146,22 @@ class AdmissionReopens(Judge):
         return ()
 
     def _restarted(self, event: ProcessStarted, record: Record) -> None:
-        self.closed.pop(record.process, None)
-        self.latest.pop(record.process, None)
-        self.current.pop(record.process, None)
+        self._forget(record.process)
 
-    def _fault(self, event: FaultInjected, record: Record) -> None:
-        if any(word in event.fault for word in HALTING):
-            named = [instance for instance in self.latest if instance in event.detail]
-            self.excused.update(dict.fromkeys(named or [""]))
+    def _killed(self, event: ProcessKilled, record: Record) -> None:
+        self._forget(event.process)
+
+    def _forget(self, process: str) -> None:
+        for known in (self.closed, self.latest, self.current, self.still):
+            known.pop(process, None)
+
+    def _stalled(self, event: ProcessStalled, record: Record) -> None:
+        self.still[event.process] = record.time
+
+    def _continued(self, event: ProcessContinued, record: Record) -> None:
+        since = self.still.pop(event.process, record.time)
+        if event.process in self.latest:
+            self.latest[event.process] += record.time - since
 
     # --- the controller
 
@@ -158,15 +175,23 @@ class AdmissionReopens(Judge):
         if event.barrier == "dispatch":
             self.gate_closed = False
 
-    def _snapshot_started(self, event: SnapshotStarted, record: Record) -> None:
-        self.snapshot = True
+    def _cut(self, event: CutTaken, record: Record) -> None:
+        for instance, time in self.reopened.items() if event.role == SNAPSHOT else ():
+            text = f"{instance} had reopened by its lease at {time:.6f} s; cut {event.sequence} was taken at {record.time:.6f} s."
+            self.held.hold(event, self.broken(text, record))
 
-    def _snapshot_over(self, event: object, record: Record) -> None:
+    def _snapshot_started(self, event: SnapshotStarted, record: Record) -> Iterable[Violation]:
+        self.snapshot = True
+        return self.held.release(event)
+
+    def _snapshot_over(self, event: Event, record: Record) -> Iterable[Violation]:
         self.snapshot = False
         self.idle_since = record.time
+        return self.held.release(event)
 
     def _phase_started(self, event: GymPhaseStarted, record: Record) -> None:
         self.phase = True
+        self.reopened = {}
 
     def _phase_over(self, event: GymPhaseEnded, record: Record) -> None:
         self.phase = False
@@ -182,7 +207,7 @@ class AdmissionReopens(Judge):
             found += [
                 self.broken(f"{instance} was still closed for checkpoint {checkpoint} when nothing could happen any more.")
                 for instance, checkpoint in self.closed.items()
-                if not self._excused(instance)
+                if instance not in self.still
             ]
         return found
 
@@ -194,7 +219,10 @@ _HANDLERS: dict[type, Any] = {
     ControlReceived: AdmissionReopens._received,
     ExclusiveEntered: AdmissionReopens._gate_closed,
     ExclusiveLeft: AdmissionReopens._gate_opened,
-    FaultInjected: AdmissionReopens._fault,
+    CutTaken: AdmissionReopens._cut,
+    ProcessContinued: AdmissionReopens._continued,
+    ProcessKilled: AdmissionReopens._killed,
+    ProcessStalled: AdmissionReopens._stalled,
     GymPhaseEnded: AdmissionReopens._phase_over,
     GymPhaseStarted: AdmissionReopens._phase_started,
     ProcessStarted: AdmissionReopens._restarted,

@@ -14,6 +14,10 @@ from protocol.history import (
     GroupMoved,
     GymPhaseEnded,
     ParticipantsFound,
+    ProbeDone,
+    ProbeIssued,
+    ProcessContinued,
+    ProcessStalled,
     Record,
     RestoreChosen,
     Restored,
@@ -24,6 +28,7 @@ from protocol.history import (
 )
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
+CONTROLLER = "controller"
 SLACK_S = 1e-6  # rounding of summed times
 UNDO_S = 30.0  # what retiring after a failed restore may take at least (PROTOCOL 5.7)
 
@@ -31,19 +36,20 @@ Call = tuple[str, str, str]  # operation, instance, checkpoint
 
 
 class CallsEndInTime(Judge):
-    """Every control call is answered or cancelled within its deadline plus grace, the start finds Gym's participants or
-    fails within the spin-up's, and no progress for the stall timeout while steps remain is reported within one watchdog
-    interval, whatever is in flight.
+    """Every control call is answered or cancelled within its deadline plus grace and every health probe within one watchdog
+    interval, the start finds Gym's participants or fails within the spin-up's, and no progress for the stall timeout while
+    steps remain is reported within one watchdog interval, whatever is in flight.
 
     Progress is a published group or a committed step. A run that stops moving is judged by its own end: what would have
-    been reported by then, or, if nothing can happen any more, what nobody is left to report.
+    been reported by then, or, if nothing can happen any more, what nobody is left to report. Time in which the controller
+    itself stands still counts for nothing: bounds are of its own running time.
     """
 
     invariant = "I30"
     needs = (ControlIssued,)
     sees = (
-        AttemptDispatched, ControlCancelled, ControlDone, GroupMoved, GymPhaseEnded, ParticipantsFound, RestoreChosen, Restored,
-        RunEnded, RunFailed, StallReported, StepCommitted,
+        AttemptDispatched, ControlCancelled, ControlDone, GroupMoved, GymPhaseEnded, ParticipantsFound, ProbeDone, ProbeIssued,
+        ProcessContinued, ProcessStalled, RestoreChosen, Restored, RunEnded, RunFailed, StallReported, StepCommitted,
     )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -63,6 +69,7 @@ class CallsEndInTime(Judge):
             "retire": max(job.token_capture.control_timeout_s, UNDO_S),
         }
         self.ordinary_s = job.token_capture.control_timeout_s
+        self.still_since = -1.0  # since when the controller stands still; -1: it does not
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -85,6 +92,13 @@ class CallsEndInTime(Judge):
             for call in [call for call in self.open if call[2] == event.checkpoint]:
                 del self.open[call]  # given up with its phase
             return found
+        if type(event) is ProbeIssued:
+            return self._probed(event, record)
+        if type(event) is ProbeDone:
+            return self._over(("probe", event.peer, ""), record)
+        if type(event) is ProcessStalled or type(event) is ProcessContinued:
+            self._stood_still(event.process, type(event) is ProcessStalled, record.time)
+            return ()
         if type(event) is StallReported:
             self.progress, self.reported = record.time, True
             return ()
@@ -106,6 +120,25 @@ class CallsEndInTime(Judge):
             text = f"{event.operation} of {event.instance} was given {event.deadline_s:g} s, the configuration says {most_s:g} s."
             return (self.broken(text, record),)
         return ()
+
+    def _probed(self, event: ProbeIssued, record: Record) -> Iterable[Violation]:
+        interval_s = self.terms.job.watchdog.interval_s
+        self.open.setdefault(("probe", event.peer, ""), []).append(record.time + interval_s)
+        if event.deadline_s > interval_s + SLACK_S:
+            text = f"A probe of {event.peer} was given {event.deadline_s:g} s, an interval is {interval_s:g} s."
+            return (self.broken(text, record),)
+        return ()
+
+    def _stood_still(self, process: str, begins: bool, now: float) -> None:
+        if process != CONTROLLER:
+            return
+        if begins:
+            self.still_since = now
+            return
+        lost_s, self.still_since = now - self.still_since, -1.0
+        self.open = {call: [bound + lost_s for bound in bounds] for call, bounds in self.open.items()}
+        self.progress += lost_s if self.progress >= 0 else 0.0
+        self.looking += lost_s if self.looking >= 0 else 0.0
 
     def _found(self, record: Record) -> Iterable[Violation]:
         """The participants are known, or the start has failed."""
@@ -157,7 +190,7 @@ class CallsEndInTime(Judge):
         return found
 
     def _silence(self, status: RunStatus) -> Iterable[str]:
-        if self.progress < 0:
+        if self.progress < 0 or self.still_since >= 0:
             return
         if status.outcome == "idle" and not self.reported:
             yield f"Nothing can move any more since {self.progress:.3f} s, and nobody is left to report it."

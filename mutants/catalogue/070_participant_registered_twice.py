@@ -14,7 +14,7 @@ MUTANT = Mutant(
             put="[Participant(rt, name) for name in (*participants, *participants)]",
         ),
         Edit(
-            scope="protocol.checkpoint.coordinator.GymCoordinator.discover",
+            scope="protocol.checkpoint.coordinator.GymCoordinator._found",
             find="[name for name in topology.participants if topology.participants.count(name) > 1]",
             put="[]",
         ),

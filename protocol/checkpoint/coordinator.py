@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.checkpoint.lease import LeaseKept
 from protocol.checkpoint.manifest import GymManifest
 from protocol.checkpoint.ownership import Ownership, decide_ownership, decide_scope, still_pending
 from protocol.errors import Cause, Lost, OwnershipError, PeerFailed, ProtocolError, Refusal, RestoreRefused, SnapshotFailed
@@ -26,7 +27,20 @@ from protocol.history import (
     key_set,
 )
 from protocol.identity import GymCheckpointEpisode, gym_name, token_name
-from protocol.messages import Commit, Committed, Control, Discover, Forget, Prepare, Prepared, Restore, Resume, Retire, Topology
+from protocol.messages import (
+    Commit,
+    Committed,
+    Control,
+    Discover,
+    Forget,
+    Prepare,
+    Prepared,
+    Renew,
+    Restore,
+    Resume,
+    Retire,
+    Topology,
+)
 from protocol.run import Run
 from protocol.tasks import cancel_all
 
@@ -68,6 +82,10 @@ class GymCoordinator:
         self.token = run.token
         self.instances = tuple(gym_name(index) for index in range(run.job.gym_instances))
         self.participants: dict[str, tuple[str, ...]] = {}
+        self.incarnations: dict[str, int] = {}  # of the processes in which these participants were found
+        self.unsure: dict[str, None] = {}  # instances that may have started again since
+        self.leases: dict[str, float] = {}  # until when each instance surely stays as the last answered call left it
+        self.leased = run.rt.signal()
         self.calls = 0  # retires and forgets so far
         self.parked: dict[str, str] = {}  # instances whose resume failed -> the checkpoint that closed them
 
@@ -87,6 +105,7 @@ class GymCoordinator:
                 token=token_name(message.token),
             )
         )
+        lease_until = self.rt.now() + message.timeout_s + message.lease_grace_s  # at the earliest: it is given at the other end
         call = self.rt.call(instance, message)
         answer: Answer | None = None
         outcome = "cancelled"
@@ -99,6 +118,8 @@ class GymCoordinator:
             else:
                 try:
                     answer, outcome = Answer(instance, reply=await call), "ok"
+                    self.leases[instance] = lease_until
+                    self.leased.set()
                 except ProtocolError as error:
                     answer, outcome = Answer(instance, error=error), _outcome(error)
         finally:
@@ -106,6 +127,8 @@ class GymCoordinator:
                 call.cancel()
                 self.rt.record(ControlCancelled(operation=operation, instance=instance, checkpoint=message.checkpoint))
             failure = answer.error if answer is not None else None
+            if isinstance(failure, (Lost, PeerFailed)):
+                self.unsure[instance] = None
             self.rt.record(
                 ControlDone(
                     operation=operation,
@@ -144,14 +167,31 @@ class GymCoordinator:
         failed: a hung participant makes the start fail as UNAVAILABLE; OwnershipError if a name is there twice."""
         limit = self.rt.now() + self.job.rollout_recovery.gym_spinup_timeout_s
         answers = await self._all({f"discover-{name}": partial(self._discover_by, limit, name) for name in self.instances})
+        self._found(answers)
+
+    async def discover_again(self) -> None:
+        """Participants of the instances that may have started again. Raises what failed."""
+        timeout_s, grace_s = self._terms
+        self._found(await self._ask_all({name: Discover("", timeout_s, grace_s, token=self.token) for name in self.unsure}))
+
+    def _found(self, answers: Iterable[Answer]) -> None:
         raise_first(answers)
         for answer in answers:
             topology: Topology = answer.reply
             twice = [name for name in topology.participants if topology.participants.count(name) > 1]
             if twice:
                 raise OwnershipError(f"{answer.instance} has participant {twice[0]} twice: {list(topology.participants)}")
+            if self.incarnations.get(answer.instance) != topology.incarnation:
+                self.parked.pop(answer.instance, None)  # it has started again: nothing is open there
             self.participants[answer.instance] = topology.participants
+            self.incarnations[answer.instance] = topology.incarnation
+            self.unsure.pop(answer.instance, None)
             self.rt.record(ParticipantsFound(instance=answer.instance, participants=topology.participants))
+
+    def runs_as(self, instance: str, incarnation: int) -> None:
+        """What a reply says of its process: the participants of one that has started again are not known."""
+        if self.incarnations.get(instance, incarnation) != incarnation:
+            self.unsure[instance] = None
 
     async def _discover_by(self, limit: float, instance: str) -> Answer:
         """Up to three tries: each has its share of the time that is left, so that none of them eats the others'."""
@@ -231,6 +271,9 @@ class GymCoordinator:
         restarts: dict[str, str] = {}
         for answer in answers:
             prepared: Prepared = answer.reply
+            if prepared.incarnation != self.incarnations[answer.instance]:
+                self.runs_as(answer.instance, prepared.incarnation)
+                raise SnapshotFailed(f"{answer.instance} has started again since its participants were found")
             restarts.update(dict.fromkeys(prepared.restarts, answer.instance))
         return restarts
 
@@ -265,6 +308,17 @@ class GymCoordinator:
         self.rt.record(DrainEnded(checkpoint=checkpoint, waited=len(pending), left=len(left)))
         if left:
             raise SnapshotFailed(f"{len(left)} episodes did not reply in {self.job.drain_timeout_s:g} s, such as {left[0]}")
+
+    def lease_kept(self, checkpoint: str) -> LeaseKept:
+        """Around what comes between the prepare and the resume."""
+        return LeaseKept(self.rt, self, checkpoint)
+
+    async def renew(self, checkpoint: str) -> None:
+        """Extend the lease of every instance. Raises what failed."""
+        timeout_s, grace_s = self._terms
+        raise_first(
+            await self._ask_all({name: Renew(checkpoint, timeout_s, grace_s, token=self.token) for name in self.instances})
+        )
 
     async def resume(self, checkpoint: str) -> None:
         """Reopen every instance; only those that failed are asked again. What still fails is not raised: the lease

@@ -23,7 +23,7 @@ from protocol.checkpoint.targets import check_targets, restored_dispatch_index
 from protocol.config import Level
 from protocol.errors import MissingFile, RestoreRefused
 from protocol.history import CleanupDone, RestoreChosen
-from protocol.identity import DATA_PLANE, TRAINER
+from protocol.identity import DATA_PLANE
 from protocol.ledger.persistence import (
     prepare_for_restart,
     turn_level_unfinished,
@@ -180,7 +180,7 @@ async def restore(run: Run, anchor: Anchor, coordinator: GymCoordinator) -> None
     for given_up in choice.discard:
         await rt.files.remove(given_up)
         await rt.files.fsync_dir("")
-    await rt.call(TRAINER, LoadWeights(folder=folders.weights_folder(choice.anchor) if choice.step else ""))
+    await run.ask_trainer(LoadWeights(folder=folders.weights_folder(choice.anchor) if choice.step else ""))
     if choice.anchor:
         await anchor.adopt(choice.anchor, choice.step)
     run.steps = run.version = choice.step

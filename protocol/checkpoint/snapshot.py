@@ -9,6 +9,7 @@ Publication runs outside the lock: the train loop never waits for it (I24).
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -139,6 +140,8 @@ class RolloutSnapshots:
     async def _cut_with_gym(self, folder: str, sequence: int, started: Position) -> Cut:
         """The Gym phase around the cut. Gym is resumed on every path, before anything else is written."""
         run, coordinator = self.run, self.coordinator
+        if coordinator.unsure:
+            await self._unless_stepped(coordinator.discover_again(), started)
         self._phases += 1
         checkpoint = f"{self.rt.life}.{self._phases}"
         outcome, since, self._parked = "failed", self.rt.now(), False
@@ -168,24 +171,26 @@ class RolloutSnapshots:
         await self._unless_stepped(coordinator.retire_and_forget(), started)
         self._parked = True
         restarts = await self._unless_stepped(coordinator.prepare(checkpoint), started)
-        ownership = await self._unless_stepped(coordinator.commit(checkpoint, folder, restarts), started)
-        await self._unless_stepped(coordinator.drain(checkpoint, ownership.pending), started)
-        async with run.barrier.exclusive():
-            self._check_not_lost(started)
-            unsealed: list[Attempt] = []
-            await run.slices.groups(run.ledger.groups.values(), lambda part: unsealed.extend(turn_level_unfinished(part)))
-            manifest = build(checkpoint, coordinator.participants, ownership, unsealed)
-            saved = {key: keys for key, (_, keys) in manifest.saved().items()}
-            cut = await take_cut(run, "snapshot", folder, sequence, saved)
-            self.rt.record(
-                ManifestBuilt(
-                    checkpoint=checkpoint,
-                    sequence=sequence,
-                    episodes=key_set(saved),
-                    restarts=key_set(manifest.restarted()),
-                    unsealed=key_set(attempt.key for attempt in unsealed),
-                )  # fmt: skip
-            )
+        async with coordinator.lease_kept(checkpoint) as lease:
+            ownership = await self._unless_stepped(coordinator.commit(checkpoint, folder, restarts), started)
+            await self._unless_stepped(lease.guarded(partial(coordinator.drain, checkpoint, ownership.pending)), started)
+            async with run.barrier.exclusive():
+                self._check_not_lost(started)
+                unsealed: list[Attempt] = []
+                await run.slices.groups(run.ledger.groups.values(), lambda part: unsealed.extend(turn_level_unfinished(part)))
+                manifest = build(checkpoint, coordinator.participants, ownership, unsealed)
+                saved = {key: keys for key, (_, keys) in manifest.saved().items()}
+                cut = await take_cut(run, "snapshot", folder, sequence, saved)
+                lease.check()
+                self.rt.record(
+                    ManifestBuilt(
+                        checkpoint=checkpoint,
+                        sequence=sequence,
+                        episodes=key_set(saved),
+                        restarts=key_set(manifest.restarted()),
+                        unsealed=key_set(attempt.key for attempt in unsealed),
+                    )  # fmt: skip
+                )
         return msgspec.structs.replace(cut, files={**cut.files, folders.GYM_CHECKPOINT: encode(manifest)})
 
     async def _unless_stepped(self, work: Coroutine[Any, Any, T], started: Position) -> T:

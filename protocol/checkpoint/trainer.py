@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from protocol.calls import answer_within
 from protocol.checkpoint import folders
 from protocol.checkpoint.anchor import Anchor
 from protocol.checkpoint.payload import Cut, take_cut
@@ -77,7 +78,7 @@ class TrainerCheckpoints:
     async def _finish(self, step: int, cut: Cut, weights: Call) -> None:
         """Background: weights, sidecars, fsync, rename, fsync; then snapshots belong to this step."""
         try:
-            await weights
+            await answer_within(self.rt, weights, f"{TRAINER} to SaveWeights", self.run.job.trainer_timeout_s)
             temporary = folders.temporary_step(step)
             info = {
                 "schema": INFO_SCHEMA, "step": step, "trainer_version": cut.version, "epoch": cut.epoch,

@@ -9,6 +9,7 @@ from protocol.checkpoint.trainer import TrainerCheckpoints
 from protocol.config import Job, Level
 from protocol.controller.deadlines import WEIGHT_SYNC
 from protocol.controller.finalization import clear_orphans
+from protocol.controller.fleet import Fleet
 from protocol.controller.flow import Flow
 from protocol.controller.rollout_pump import RolloutPump
 from protocol.controller.snapshot_pump import SnapshotPump
@@ -16,8 +17,7 @@ from protocol.controller.train_pump import TrainPump
 from protocol.controller.watchdog import watch
 from protocol.errors import IllegalStep, ProtocolError
 from protocol.history import RunEnded, RunFailed, WeightsSynced
-from protocol.identity import worker_name
-from protocol.messages import DiscardGroup, PromptTask, SetWeightVersion
+from protocol.messages import DiscardGroup, PromptTask
 from protocol.run import Run
 from protocol.runtime import Runtime, Task
 from protocol.tasks import cancel_all
@@ -31,6 +31,7 @@ class Controller:
         self.anchor = Anchor(rt)
         self.checkpoints = TrainerCheckpoints(self.run, self.anchor)
         self.snapshots = RolloutSnapshots(self.run, self.anchor, self.checkpoints)
+        self.fleet = Fleet(self.run, self.flow, self.snapshots.coordinator)
         self.rollouts = RolloutPump(self.run, self.flow)
         self.training = TrainPump(self.run, self.flow, self._after_step)
         self.saving = SnapshotPump(self.run, self.anchor, self.snapshots)
@@ -57,7 +58,7 @@ class Controller:
         recovery = self.rt.spawn(self.rollouts.recover(await self.rollouts.unfinished()), "recovery")
         rollouts = self.rt.spawn(self.rollouts.pump(), "rollout-pump")
         training = self.rt.spawn(self.training.pump(), "train-pump")
-        watchdog = self.rt.spawn(watch(self.run, self.flow), "watchdog")
+        watchdog = self.rt.spawn(watch(self.run, self.fleet), "watchdog")
         saving = self.rt.spawn(self.saving.pump(), "snapshot-pump")
         try:
             await self._first_failure_or_end([training, recovery, rollouts, watchdog, saving], training)
@@ -95,18 +96,16 @@ class Controller:
             await self.checkpoints.save()
 
     async def _sync_weights(self) -> None:
-        """Every worker stamps the calls that begin from now on with this version; calls in flight go on, their deadlines wait."""
+        """Every worker that can be reached stamps the calls that begin from now on with this version; calls in flight go on,
+        their deadlines wait."""
         self.flow.rollout_permitted = False
-        version = SetWeightVersion(version=self.run.version)
         self.run.deadlines.hold(WEIGHT_SYNC)
         try:
-            calls = [self.rt.call(worker_name(index), version) for index in range(self.run.job.generation_workers)]
-            for call in calls:
-                await call
+            missing = await self.fleet.push()
         finally:
             self.run.deadlines.release(WEIGHT_SYNC)
         self.flow.rollout_permitted = True
-        self.rt.record(WeightsSynced(version=self.run.version))
+        self.rt.record(WeightsSynced(version=self.run.version, missing=missing))
         self.flow.weights_synced.set()
 
     async def _discard(self, message: DiscardGroup) -> str:

@@ -21,6 +21,8 @@ class Flow:
         self.groups_moved = rt.signal()  # a group's first rows passed the gate, or it is over
         self.replay_changed = rt.signal()
         self.weights_synced = rt.signal()
+        self.suspected: dict[str, None] = {}  # peers that a row gives reason to probe
+        self.suspicion = rt.signal()
         self.failed = rt.signal()
         self.failure: ProtocolError | None = None
         self._refusals: dict[str, int] = {}  # capture key -> refusals of this life
@@ -28,6 +30,10 @@ class Flow:
     def count_refusal(self, key: str) -> int:
         self._refusals[key] = self._refusals.get(key, 0) + 1
         return self._refusals[key]
+
+    def suspect(self, *peers: str) -> None:
+        self.suspected.update(dict.fromkeys(peers))
+        self.suspicion.set()
 
     async def supervised(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A task whose failure nobody waits for: a typed one ends the run."""

@@ -181,6 +181,7 @@ class RowStream:
                 taken = await item
             except (Lost, PeerFailed, Refusal):  # Gym refuses a row by an item; who refuses the stream cannot take it now
                 self.rt.record(StreamOver(instance=self.instance, how="lost"))
+                self.flow.suspect(self.instance)
                 return "broken"
             if taken is END:
                 self.rt.record(StreamOver(instance=self.instance, how="end"))
@@ -207,6 +208,8 @@ class RowStream:
                 cause = decide_row_failure(item)
                 self.rt.record(FailureArrived(key, cause.value, TERMINAL[item.terminal], item.no_result, item.status))
                 self._report(item, "failed")
+                if cause is Cause.INFRA:
+                    self.flow.suspect(*self.run.workers)  # it may be the one that has no weights
                 await self._failed(key, cause, message)
 
     def _report(self, item: RowCompleted | RowRefused | RowFailed, outcome: str) -> None:

@@ -25,7 +25,7 @@ from protocol.history import (
     TrainStepDone,
     TrainStepIssued,
 )
-from protocol.identity import DATA_PLANE, TRAINER
+from protocol.identity import DATA_PLANE
 from protocol.ledger.records import OpenStep
 from protocol.ledger.transitions import Apply, Claim
 from protocol.messages import CANONICAL, ClearSamples, FinishTrainStep, TrainGroup
@@ -62,7 +62,7 @@ class TrainPump:
                     ordinal=slot.ordinal,
                     rows=tuple(row.sample for row in slot.rows),
                 )
-                rows += await self.rt.call(TRAINER, request)
+                rows += await run.ask_trainer(request)
         self.rt.record(TrainStepDone(step=run.steps + 1, rows=rows))
         await self._commit(rows)
 
@@ -144,7 +144,7 @@ class TrainPump:
             self.rt.record(CommitFlagSet(step=step))
         try:
             self.rt.record(OptimizerIssued(step=step))
-            weights = await self.rt.call(TRAINER, FinishTrainStep(step=step))
+            weights = await run.ask_trainer(FinishTrainStep(step=step))
             async with run.barrier.mutation("sample_clears"):
                 await clear_orphans(run)
                 samples: list[str] = []

@@ -156,7 +156,8 @@ class ControlPlane:
             raise Refusal(
                 f"discover: {self.rt.me} has no policy model among {[p.name for p in self.participants]}", Cause.UNAVAILABLE
             )
-        return Topology(self.rt.me, tuple(participant.name for participant in in_order(self.participants, PREPARE_ORDER)))
+        names = tuple(participant.name for participant in in_order(self.participants, PREPARE_ORDER))
+        return Topology(self.rt.me, names, self.rt.incarnation)
 
     async def prepare(self, request: Prepare) -> Prepared:
         self.received(request)
@@ -231,7 +232,7 @@ class ControlPlane:
             for key, holders in restarts.items():
                 if participant.name in holders:
                     self.rt.record(EpisodeCannotSave(key, participant.name))
-        opened.prepared = Prepared(tuple(restarts))
+        opened.prepared = Prepared(tuple(restarts), self.rt.incarnation)
         self.sessions.moved.set()  # whoever joined this prepare
         return opened.prepared
 

@@ -19,7 +19,7 @@ from protocol.gym.records import Journaled, SessionRecord, journal_folder, read_
 from protocol.gym.sessions import Session, Sessions
 from protocol.history import EpisodeRefused
 from protocol.identity import GymCheckpointEpisode
-from protocol.messages import PARKED, Row, RowFailed, RowRefused, RunRows
+from protocol.messages import PARKED, Health, Probe, Row, RowFailed, RowRefused, RunRows
 from protocol.parts import Environment
 from protocol.runtime import Outlet, Runtime, Signal
 
@@ -50,8 +50,11 @@ class GymInstance:
         self.control = ControlPlane(rt, participants, self.sessions, token)
 
     async def main(self) -> None:
-        self.rt.serve({RunRows: self.run_rows, **self.control.handlers()})
+        self.rt.serve({RunRows: self.run_rows, Probe: self.probe, **self.control.handlers()})
         await self.revive()
+
+    async def probe(self, request: Probe) -> Health:
+        return Health(self.rt.incarnation)
 
     async def run_rows(self, request: RunRows, outlet: Outlet) -> None:
         """Each row on its own: what becomes of one changes nothing for another. Returns when all are answered."""

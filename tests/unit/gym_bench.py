@@ -8,7 +8,20 @@ from typing import Any, TypeVar
 from protocol.config import Job
 from protocol.gym.instance import GymInstance
 from protocol.history import Event
-from protocol.messages import Commit, Forget, Prepare, PromptTask, Renew, Restore, Resume, Retire, Row, RunRows, ToolCall
+from protocol.messages import (
+    Commit,
+    Forget,
+    Prepare,
+    PromptTask,
+    Renew,
+    Restore,
+    Resume,
+    Retire,
+    Row,
+    RunRows,
+    SetWeightVersion,
+    ToolCall,
+)
 from protocol.runtime import END
 from protocol.worker.worker import GenerationWorker
 from sim.disk import Disk
@@ -109,7 +122,9 @@ class Bench:
         life: int = 1,
         seed: int = 0,
         data_plane: Callable[[Any], Any] = FakeDataPlane,
+        weights: int | None = 0,
     ) -> None:
+        self.weights = weights  # of the worker when the script begins; None: it has none
         self.profile = profile
         self.job = job
         self.environment = environment
@@ -125,6 +140,8 @@ class Bench:
             await self.gym.main()
 
         async def controller_main(rt: Any) -> None:
+            if self.weights is not None:
+                await rt.call("worker-0", SetWeightVersion(self.weights))
             await script(rt, world)
 
         world = toy_world(

@@ -1,8 +1,17 @@
 from typing import Any
 
 from protocol.data_plane.digests import decode_row, row_digest
-from protocol.history import CallBegun, CallEnded, RowStagedDone, RowStagedIssued, TokensGenerated
-from protocol.messages import STAGING, Generate, Generated, GetSamples, PutSamples, SetWeightVersion
+from protocol.errors import Cause, Refusal
+from protocol.history import (
+    CallBegun,
+    CallEnded,
+    CallRefused,
+    RowStagedDone,
+    RowStagedIssued,
+    TokensGenerated,
+    WeightsReceived,
+)
+from protocol.messages import STAGING, Generate, Generated, GetSamples, Health, Probe, PutSamples, SetWeightVersion
 from sim.fake_engine import FakeEngine
 from sim.world import World
 from tests.unit.gym_bench import Bench, events, until
@@ -62,6 +71,38 @@ def test_a_call_keeps_the_weight_version_it_began_with() -> None:
     assert [event.version for event in events(world, CallBegun)] == [0, 3]
     assert [generated.coordinate.version for generated in found] == [0, 3]
     assert found[0].tokens != found[1].tokens
+
+
+def test_a_worker_without_weights_refuses_calls_until_it_is_given_some() -> None:
+    found: list[Any] = []
+
+    async def script(rt: Any, world: World) -> None:
+        found.append(await rt.call("worker-0", Probe()))
+        try:
+            await rt.call("worker-0", ROOT)
+        except Refusal as refusal:
+            found.append(refusal)
+        await rt.call("worker-0", SetWeightVersion(2))
+        found.append(await rt.call("worker-0", Probe()))
+        await rt.call("worker-0", ROOT)
+
+    world = Bench(weights=None).run(script)
+    before, refusal, after = found
+    assert (before, after) == (Health(1, -1), Health(1, 2))
+    assert refusal.cause is Cause.INFRA and str(refusal).startswith("no_healthy_backend")
+    assert events(world, CallRefused) == [CallRefused(ROOT.call, "no_healthy_backend")]
+    assert [event.version for event in events(world, CallBegun)] == [2]
+
+
+def test_a_push_that_a_later_one_has_overtaken_changes_nothing() -> None:
+    async def script(rt: Any, world: World) -> None:
+        for version in (3, 2, 3):
+            await rt.call("worker-0", SetWeightVersion(version))
+        await rt.call("worker-0", ROOT)
+
+    world = Bench(weights=None).run(script)
+    assert events(world, WeightsReceived) == [WeightsReceived(3)]
+    assert [event.version for event in events(world, CallBegun)] == [3]
 
 
 class FailingDataPlane:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ledger_files import judged, terms
+from run_files import cut
 
 from invariants.gym.admission_reopens import AdmissionReopens
 from invariants.gym.calls_end_in_time import CallsEndInTime
@@ -21,6 +22,11 @@ from protocol.history import (
     FaultInjected,
     GymPhaseEnded,
     GymPhaseStarted,
+    ProbeDone,
+    ProbeIssued,
+    ProcessContinued,
+    ProcessKilled,
+    ProcessStalled,
     ProcessStarted,
     Restored,
     RunFailed,
@@ -137,9 +143,13 @@ def test_a_lease_given_up_early_breaks_I31():
 
 
 def test_a_stopped_or_restarted_instance_keeps_its_own_time():
-    stalled = at(0.5, FaultInjected("stall", "armed: process gym-0"), "job")
-    late = [at(1, CLOSED, "gym-0"), at(30, opened("lease"), "gym-0")]
-    assert judged(AdmissionReopens, at(0, received("prepare", 20), "gym-0"), stalled, *late) == []
+    begun = [at(0, received("prepare", 20), "gym-0"), at(1, CLOSED, "gym-0")]
+    stood = [at(5, ProcessStalled("gym-0", 25.0), "job"), at(30, ProcessContinued("gym-0"), "job")]
+    assert judged(AdmissionReopens, *begun, *stood, at(30, opened("lease"), "gym-0")) == []
+    assert judged(AdmissionReopens, *begun, *stood, at(45, opened("lease"), "gym-0")) == []
+    assert len(judged(AdmissionReopens, *begun, *stood, at(46, opened("lease"), "gym-0"))) == 1
+    assert judged(AdmissionReopens, *begun, at(5, ProcessKilled("gym-0"), "job"), at(90, STEP)) == []
+    assert len(judged(AdmissionReopens, *begun, at(5, ProcessKilled("gym-1"), "job"), at(90, STEP))) == 1
     assert gym((0, received("prepare", 20)), (1, CLOSED), (25, ProcessStarted()))[0].startswith("gym-0 was still closed")
     assert gym((0, received("prepare", 20)), (1, CLOSED), (9, ProcessStarted()), (99, received("resume", 20))) == []
 
@@ -267,3 +277,44 @@ def test_a_run_that_ends_for_another_reason_is_held():
 def test_a_refused_row_counted_as_a_failure_class_of_its_own_breaks_I32():
     assert causes(FailureArrived("k", "data")) == []
     assert causes(FailureArrived("k", "parked")) == ["The failure of k counts as parked; a row's failure is infra or data."]
+
+
+# --- I30: probes, and a controller that stands still
+
+PROBED = ProbeIssued("gym-0", 1.0)
+
+
+def test_a_probe_answered_or_cancelled_within_an_interval_is_held():
+    done = ProbeDone("gym-0", "cancelled", 0, -1)
+    assert judged(CallsEndInTime, at(0, RESTORED), at(1, PROBED), at(2, done), at(3, STEP)) == []
+
+
+def test_a_probe_that_outlives_its_interval_breaks_I30():
+    assert len(judged(CallsEndInTime, at(0, RESTORED), at(1, PROBED), at(3, STEP))) == 1
+    assert len(judged(CallsEndInTime, at(0, RESTORED), at(1, PROBED), at(2.5, ProbeDone("gym-0", "well", 1, -1)))) == 1
+    assert len(judged(CallsEndInTime, at(1, ProbeIssued("gym-0", 9.0)))) == 1
+
+
+def test_bounds_are_of_the_controllers_own_running_time():
+    stood = [at(1.5, ProcessStalled("controller", 50.0), "job"), at(51.5, ProcessContinued("controller"), "job")]
+    late = [at(0, RESTORED), at(1, PROBED), *stood, at(51.9, ProbeDone("gym-0", "well", 1, -1)), at(440, STEP)]
+    assert judged(CallsEndInTime, *late) == []
+    other = [at(2, ProcessStalled("gym-0", 50.0), "job"), at(52, ProcessContinued("gym-0"), "job")]
+    assert len(judged(CallsEndInTime, at(0, RESTORED), at(1, PROBED), *other, at(53, STEP))) == 1
+
+
+def test_a_published_cut_that_a_lease_did_not_outlast_breaks_I31():
+    parked = [
+        at(0, SnapshotStarted("bootstrap", 1, False)),
+        at(0, GymPhaseStarted("1.1")),
+        at(0, received("prepare", 20), "gym-0"),
+        at(1, CLOSED, "gym-0"),
+        at(20, opened("lease"), "gym-0"),
+        at(21, cut()),
+    ]
+    ended = at(21, GymPhaseEnded("1.1", "cut", 21.0))
+    published = at(22, SnapshotPublished("bootstrap", 1, 0, 0, 0, 0))
+    found = judged(AdmissionReopens, *parked, ended, published)
+    assert found == ["gym-0 had reopened by its lease at 20.000000 s; cut 1 was taken at 21.000000 s."]
+    given_up = at(22, SnapshotBroke(1, "unavailable", "SnapshotFailed", "", 1))
+    assert judged(AdmissionReopens, *parked, ended, given_up) == []
