@@ -28,6 +28,7 @@ from invariants.gym.deadlines_stand_still import DeadlinesStandStill
 from invariants.gym.effects_land_as_promised import EffectsLandAsPromised
 from invariants.gym.errors_have_their_cause import ErrorsHaveTheirCause
 from invariants.gym.exports_are_known import ExportsAreKnown
+from invariants.gym.late_calls_change_nothing import LateCallsChangeNothing
 from invariants.gym.manifest_is_the_unfinished import ManifestIsTheUnfinished
 from invariants.gym.nothing_is_restored_in_part import NothingIsRestoredInPart
 from invariants.gym.one_owner import OneOwner
@@ -64,6 +65,7 @@ from protocol.judging import Judge
 JUDGES: tuple[type[Judge], ...] = (
     ABatchFailsWhole,  # BATCH-1
     FailuresArePaidFor,  # BUDGET-1
+    LateCallsChangeNothing,  # CONTROL-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2
     OneSealedAttempt,  # I3

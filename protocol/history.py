@@ -841,6 +841,16 @@ class ControlReceived(Event, frozen=True):
     token: str = ""  # '': not said
 
 
+class ControlDecided(Event, frozen=True):
+    """How a control call goes on. ``course``: begin | join (the same one runs) | replay (it is done: the same answer again) |
+    refused. ``number`` of a retire or forget."""
+
+    operation: str
+    checkpoint: str
+    course: str
+    number: int = 0
+
+
 class ControlRefused(Event, frozen=True):
     """A control call was turned away at the door: it carried the token of another run."""
 
@@ -943,7 +953,7 @@ class EpisodeExported(Event, frozen=True):
 
 
 class EpisodeCannotSave(Event, frozen=True):
-    """Reported in ``restarts`` of a prepare."""
+    """Reported in ``restarts`` of a prepare, or in ``lost`` of a commit: it starts over."""
 
     key: str
     participant: str

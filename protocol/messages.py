@@ -189,12 +189,14 @@ class SavedEpisode(Message, frozen=True):
 
 class Committed(Message, frozen=True):
     """``participants`` that committed; ``run_episode_ids``: keys that an agent's own /run drives; ``on_wire``: keys whose
-    reply left before the commit."""
+    reply left before the commit; ``lost``: continuations of the scope that died with an earlier start of this process before
+    a row claimed them: no prepare could report them, and they restart as well."""
 
     participants: tuple[str, ...]
     episodes: tuple[SavedEpisode, ...]
     run_episode_ids: tuple[str, ...]
     on_wire: tuple[str, ...]
+    lost: tuple[str, ...] = ()
 
 
 class Resume(Control, frozen=True):

@@ -9,6 +9,9 @@ Work has names that do not change from life to life, made of the prompt's ordina
 *Lost work* of a crash is what the life before it had done by then and the life after it does again. Each name counts once,
 however often a life did it: a call that was made twice before the crash (its row was lost) counts with the execution
 that had come furthest. Work that nobody does again (its rows were kept, or its prompt was dropped) is not lost work.
+
+Where one process fails alone there is no next life, and lost work is what was done *more than once* in the whole run: all
+executions added up, less the furthest one of each name.
 """
 
 from __future__ import annotations
@@ -42,11 +45,13 @@ class Piece(NamedTuple):
 
 
 class WorkLog:
-    """The work of one life, piece by piece in the order it was done."""
+    """The work of one life, piece by piece in the order it was done. ``executed``: its sums over all executions."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.pieces: list[Piece] = []
-        self._most: dict[Name, int] = {}  # how far each piece of work has come in any of its executions
+        self.executed = {TOKENS: 0, TURNS: 0, ROLLOUTS: 0}
+        self._counts: dict[str, int] = {}  # tokens so far of the running execution of each call
+        self.furthest: dict[Name, int] = {}  # how far each piece of work has come in any of its executions
         episodes: dict[str, tuple[int, int]] = {}
         for record in records:
             event = record.event
@@ -55,24 +60,29 @@ class WorkLog:
             if isinstance(event, TokensGenerated):
                 key, _, call = event.call.rpartition("/")
                 if key in episodes:
+                    before = self._counts.get(event.call, 0)  # a call that counts from the start again is another execution
+                    self.executed[TOKENS] += event.count - before if event.count >= before else event.count
+                    self._counts[event.call] = event.count
                     self._did(record.sequence, (TOKENS, *episodes[key], call), event.count)
             elif isinstance(event, TurnCompleted):
                 if event.key in episodes:
+                    self.executed[TURNS] += 1
                     self._did(record.sequence, (TURNS, *episodes[event.key], event.turn), 1)
             elif isinstance(event, EpisodeAdmitted):
                 who = episodes[event.key] = (event.ordinal, event.generation)
                 if not event.continued:
+                    self.executed[ROLLOUTS] += 1
                     self._did(record.sequence, (ROLLOUTS, *who, 0), 1)
 
     def _did(self, sequence: int, name: Name, amount: int) -> None:
-        before = self._most.get(name, 0)
+        before = self.furthest.get(name, 0)
         if amount > before:
-            self._most[name] = amount
+            self.furthest[name] = amount
             self.pieces.append(Piece(sequence, name, amount - before))
 
     def repeated_by(self, later: WorkLog) -> list[Piece]:
         """The part of this life's work that ``later`` does again."""
-        return [piece for piece in self.pieces if piece.name in later._most]
+        return [piece for piece in self.pieces if piece.name in later.furthest]
 
     def total(self) -> Work:
         return total(self.pieces)
@@ -88,3 +98,17 @@ def total(pieces: Iterable[Piece]) -> Work:
 def lost_work(before: Iterable[Record], after: Iterable[Record]) -> Work:
     """What a crash at the end of ``before`` lost, if the next life's history is ``after``."""
     return total(WorkLog(before).repeated_by(WorkLog(after)))
+
+
+def done_again(histories: Iterable[Iterable[Record]]) -> Work:
+    """What the lives of a run, taken together, did more than once."""
+    furthest: dict[Name, int] = {}
+    again = {TOKENS: 0, TURNS: 0, ROLLOUTS: 0}
+    for log in map(WorkLog, histories):
+        for what, amount in log.executed.items():
+            again[what] += amount
+        for name, amount in log.furthest.items():
+            furthest[name] = max(amount, furthest.get(name, 0))
+    for name, amount in furthest.items():
+        again[name[0]] -= amount
+    return Work(**again)

@@ -50,6 +50,8 @@ def sweep_figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         text = f"{partial['run']:,} of {partial['addresses']:,} addresses of {', '.join(partial['processes'])}"
         text += f": {partial['held']:,} held, {partial['broken']:,} broken, {partial['unknown']:,} unknown"
         rows.append(("partial crashes", text))
+        if partial.get("lost_work", {}).get("points"):
+            rows.append(("done twice in one", lost_work_text(partial["lost_work"])))
     carries = {name: count for name, count in report.get("carries", {}).items() if count}
     if carries:
         rows.append(("classes by a carry", ", ".join(f"{name} {count}" for name, count in carries.items())))

@@ -203,7 +203,8 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     everywhere = lost_work_of(work for result in results for work in result.losses.points.values())
     out["lost_work"] = {"level": out["level"], **as_plain(everywhere)}
     if "partial" in out:
-        out["partial"] = _partial(reports)
+        lost = lost_work_of(work for result in results for work in result.losses.partial)
+        out["partial"] = {**_partial(reports), "lost_work": as_plain(lost)}
     out["judges"] = _judges(reports)
     out["violations"] = [violation for report in reports for violation in report["violations"]]
     out["verified"] = _verified(reports)

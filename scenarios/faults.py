@@ -180,7 +180,9 @@ class Delay(OfMessages):
 
 
 class Duplicate(OfMessages):
-    """They land twice."""
+    """They land twice: the second time ``by_s`` later, past everything that was sent meanwhile."""
+
+    by_s: float = Field(default=0.0, ge=0.0, le=100_000.0)
 
 
 class Reorder(OfMessages):
@@ -298,7 +300,7 @@ def fault_from(
         wrong.append(f"{where}.do.{verb} is not a known verb{close}: it must be one of {', '.join(VERBS)}")
         return None, wrong
     try:
-        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_none=True, exclude_defaults=verb in RESTART)
+        arguments = VERBS[verb].model_validate(raw).model_dump(exclude_defaults=verb in RESTART)
     except ValidationError as error:
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
     wrong += _misplaced(verb, (at["process"], event), arguments, job, services, f"{where}.do.{verb}")

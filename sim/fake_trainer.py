@@ -53,15 +53,25 @@ def next_weights(before: str, step: int, rows: tuple[TrainedRow, ...]) -> str:
 
 
 class FakeTrainer:
-    """Process ``trainer``. Its knobs are the ``trainer`` table of a scenario's profile."""
+    """Process ``trainer``. Its knobs are the ``trainer`` table of a scenario's profile.
+
+    It has no weights until it is told which: one that died and came back refuses to train and to save.
+    """
 
     def __init__(self, rt: Runtime, job: Job, profile: Mapping[str, Any] | None = None) -> None:
         self.rt = rt
         self.job = job
         self.profile = msgspec.convert((profile or {}).get("trainer", {}), TrainerProfile)
-        self.state = Weights(0, first_weights(job.seed))
+        self.loaded: Weights | None = None
         self.open_step = 0  # 0: none
         self.accumulated: dict[str, tuple[CanonicalRow, ...]] = {}  # rows of the open step, by group
+
+    @property
+    def state(self) -> Weights:
+        """Raises Refusal if there are none."""
+        if self.loaded is None:
+            raise Refusal("the trainer has no weights: it was started, and not told to load or to make any", Cause.BROKEN)
+        return self.loaded
 
     async def main(self) -> None:
         self.rt.serve(
@@ -93,7 +103,7 @@ class FakeTrainer:
         canonical = [row for group in self.accumulated.values() for row in group]
         rows = tuple(map(trained_row, sorted(canonical, key=lambda row: (row.ordinal, row.generation, row.sample))))
         before = self.state.weights
-        self.state = Weights(message.step, next_weights(before, message.step, rows))
+        self.loaded = Weights(message.step, next_weights(before, message.step, rows))
         self._close()
         self.rt.record(OptimizerApplied(message.step, before, self.state.weights, rows))
         return self.state.weights
@@ -115,13 +125,15 @@ class FakeTrainer:
                 state = msgspec.msgpack.decode(data, type=Weights)
             except msgspec.DecodeError as error:
                 raise RestoreRefused(f"{path} holds no weights: {error}") from None
-        self.state = state
+        self.loaded = state
         self._close()
         self.rt.record(WeightsLoaded(state.step, state.weights))
         return state.weights
 
     def _open(self, step: int) -> None:
         """Make ``step`` the open one; what an older open step had accumulated was never applied and is gone."""
+        if step <= self.state.step:
+            raise Refusal(f"train step {step}: step {self.state.step} is applied already", Cause.BROKEN)
         if step < self.open_step:
             raise Refusal(f"train step {step}: step {self.open_step} is open already", Cause.BROKEN)
         if step > self.open_step:

@@ -5,7 +5,8 @@ its end, count as replies. Of several that match, the one armed first is taken, 
 
     drop        the message vanishes on its way
     delay       it lands ``by_s`` later; those behind it on the same link wait, as on one connection
-    duplicate   it lands twice: a request is handled twice (the first answer counts), a stream's item is delivered twice
+    duplicate   it lands twice, ``by_s`` apart: a request is handled twice (the first answer counts), a stream's item is
+                delivered twice
     reorder     the next message on its link overtakes it (none within a second: it lands, and nothing took effect)
     fail_call   ``error``: refused with this ``cause``, the peer never sees it; else the peer handles it, and the caller hears
                 Lost (``broken``) or nothing (``lost``)
@@ -127,9 +128,13 @@ class MessageFaults:
                 network.send(*ends, *pair[0])
                 armed.done(f"{what} was held up for {by_s:g} s")
             case "duplicate":
+                by_s = float(armed.arguments.get("by_s", 0.0))
                 network.send(*ends, *pair[0])
-                network.send(*ends, *pair[1])
-                armed.done(f"{what} was sent twice")
+                if by_s:
+                    network.kernel.at(by_s, lambda _: network.send(*ends, *pair[1]))
+                else:
+                    network.send(*ends, *pair[1])
+                armed.done(f"{what} was sent twice" + (f", the second time {by_s:g} s later" if by_s else ""))
             case "reorder":
 
                 def over(passed: bool) -> None:

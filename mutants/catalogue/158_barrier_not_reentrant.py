@@ -28,5 +28,5 @@ if depth is not None:
         ),
     ),
     scenario="dense-snapshots",
-    judges=("I19",),
+    judges=("I19", "I67"),
 )

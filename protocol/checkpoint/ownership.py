@@ -39,6 +39,7 @@ def decide_ownership(
     for an instance that answers for another's episode.
     """
     where = dict(candidates)
+    restarts = {**restarts, **{key: instance for instance, reply in sorted(replies.items()) for key in reply.lost}}
     leaving = dict.fromkeys(retiring)
     environment: dict[str, tuple[str, tuple[str, ...]]] = {}
     sessions: dict[str, tuple[str, tuple[str, ...]]] = {}

@@ -188,6 +188,8 @@ class RowStream:
             await self._take(taken)
 
     async def _take(self, item: RowCompleted | RowRefused | RowFailed) -> None:
+        if item.key not in self.waiting:
+            return  # answered already: a network may deliver an item twice, and the row may have been sent again since
         match item:
             case RowCompleted():
                 self.rt.record(CompletionArrived(key=item.key))
@@ -208,10 +210,8 @@ class RowStream:
                 await self._failed(key, cause, message)
 
     def _report(self, item: RowCompleted | RowRefused | RowFailed, outcome: str) -> None:
-        """Its row is answered; the timing of a second answer is none of that row's."""
-        if item.key in self.waiting:
-            del self.waiting[item.key]
-            self.rt.record(RowReported(key=item.key, outcome=outcome, run_s=item.run_s))
+        del self.waiting[item.key]
+        self.rt.record(RowReported(key=item.key, outcome=outcome, run_s=item.run_s))
 
     async def _seal(self, item: RowCompleted) -> None:
         async with self.run.barrier.mutation("sibling_seals"):

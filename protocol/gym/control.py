@@ -16,6 +16,7 @@ from protocol.gym.decisions import (
     Refuse,
     decide_commit,
     decide_dropped,
+    decide_lost,
     decide_number,
     decide_prepare,
     decide_renew,
@@ -27,11 +28,12 @@ from protocol.gym.decisions import (
 from protocol.gym.lease import INSTANT_S, Lease
 from protocol.gym.participant import PREPARE_ORDER, RESUME_ORDER, RETIRE_ORDER, Kind, Participant, in_order
 from protocol.gym.phases import Move
-from protocol.gym.saving import export, install, read_saved
+from protocol.gym.saving import export, install, read_saved, recorder
 from protocol.gym.sessions import Sessions
 from protocol.history import (
     AdmissionClosed,
     AdmissionOpened,
+    ControlDecided,
     ControlReceived,
     ControlRefused,
     EpisodeCannotSave,
@@ -161,7 +163,7 @@ class ControlPlane:
         deadline = self.rt.now() + request.timeout_s
         async with self.lock:
             answered = self.opened is not None and self.opened.prepared is not None
-            course = allowed(decide_prepare(self.deployment(request.checkpoint, answered), request.checkpoint))
+            course = self.allowed(request, decide_prepare(self.deployment(request.checkpoint, answered), request.checkpoint))
             opened = self.begin(request.checkpoint) if course is Course.BEGIN else self.opened
             assert opened is not None  # JOIN and REPLAY are decided only while it is open
         if course is Course.BEGIN:
@@ -235,7 +237,7 @@ class ControlPlane:
 
     async def renew(self, request: Renew) -> None:
         self.received(request)
-        allowed(decide_renew(self.deployment(request.checkpoint), request.checkpoint))
+        self.allowed(request, decide_renew(self.deployment(request.checkpoint), request.checkpoint))
 
     async def commit(self, request: Commit) -> Committed:
         self.received(request)
@@ -243,21 +245,24 @@ class ControlPlane:
             opened = self.opened
             answered = opened is not None and opened.committed is not None
             deployment = self.deployment(request.checkpoint, answered)
-            allowed(decide_commit(deployment, request.checkpoint, request.scope, self.sessions.restarts))
+            self.allowed(request, decide_commit(deployment, request.checkpoint, request.scope, self.sessions.restarts))
             assert opened is not None  # decide_commit refuses when nothing is open
             if opened.committed is None:
                 servers = in_order(self.participants, PREPARE_ORDER)
+                lost = decide_lost(request.scope, self.sessions.installed, self.sessions.claimed)
+                for key in lost:
+                    self.rt.record(EpisodeCannotSave(key, recorder(servers)))
                 episodes = await export(self.rt, request.checkpoint, request.folder, servers, self.sessions)
                 self.drop_installed(decide_dropped(self.sessions.installed, request.scope))
                 names = tuple(participant.name for participant in servers)
                 runs = tuple(episode.key for episode in episodes if episode.kind == "run-id")
-                opened.committed = Committed(names, episodes, runs, tuple(self.sessions.replied))
+                opened.committed = Committed(names, episodes, runs, tuple(self.sessions.replied), tuple(lost))
             return opened.committed
 
     async def resume(self, request: Resume) -> None:
         self.received(request)
         async with self.lock:
-            course = allowed(decide_resume(self.deployment(request.checkpoint), request.checkpoint))
+            course = self.allowed(request, decide_resume(self.deployment(request.checkpoint), request.checkpoint))
             if course is Course.BEGIN and self.opened is not None:
                 self.reopen(self.opened, "resume")
             else:
@@ -267,13 +272,15 @@ class ControlPlane:
     async def restore(self, request: Restore) -> tuple[str, ...]:
         self.received(request)
         async with self.lock:
-            if self.decide_restore(request) is Course.REPLAY:
+            decision = self.decide_restore(request)
+            if decision is not Course.BEGIN:
+                self.allowed(request, decision)
                 assert self.opened is not None and self.opened.restored is not None  # what REPLAY means
                 return self.opened.restored
             saved = await read_saved(
                 self.rt, self.sessions, request.checkpoint, request.folder, request.participants, request.episodes
             )
-            self.decide_restore(request)  # reading was a window: a row may have been admitted
+            self.allowed(request, self.decide_restore(request))  # reading was a window: a row may have been admitted
             opened = self.begin(request.checkpoint)
             try:
                 self.close_runs(opened.checkpoint)
@@ -288,18 +295,16 @@ class ControlPlane:
                     self.reopen(opened, "failed-prepare")
             return opened.restored
 
-    def decide_restore(self, request: Restore) -> Course:
+    def decide_restore(self, request: Restore) -> Course | Refuse:
         answered = self.opened is not None and self.opened.restored is not None
         present = [participant.name for participant in self.participants]
-        return allowed(
-            decide_restore(self.deployment(request.checkpoint, answered), request.checkpoint, request.participants, present)
-        )
+        deployment = self.deployment(request.checkpoint, answered)
+        return decide_restore(deployment, request.checkpoint, request.participants, present)
 
     async def retire(self, request: Retire) -> None:
         self.received(request)
         async with self.lock:
-            allowed(decide_retire(self.deployment(request.checkpoint)))
-            if not self.counted(request):
+            if not self.counted(request, decide_retire(self.deployment(request.checkpoint))):
                 return
             episodes = [GymCheckpointEpisode.of(key) for key in request.keys]
             # Marks first: what is stopped now must not come in again through the door.
@@ -317,29 +322,33 @@ class ControlPlane:
     async def forget(self, request: Forget) -> None:
         self.received(request)
         async with self.lock:
-            if not self.counted(request):
+            if not self.counted(request, Course.BEGIN):
                 return
             for participant in in_order(self.participants, RETIRE_ORDER):
                 for rollout in request.rollouts:
                     participant.forget(rollout)
 
-    def counted(self, request: Retire | Forget) -> bool:
-        """False: this very call was done before. Raises Refusal if a later one was."""
-        course = allowed(decide_number(type(request).__name__.lower(), request.number, self.newest))
+    def counted(self, request: Retire | Forget, decision: Course | Refuse) -> bool:
+        """False: this very call was done before. Raises Refusal if a later one was, or as ``decision`` says."""
+        if decision is Course.BEGIN:
+            decision = decide_number(type(request).__name__.lower(), request.number, self.newest)
+        course = self.allowed(request, decision)
         self.newest = max(self.newest, request.number)
         return course is Course.BEGIN
+
+    def allowed(self, request: Control, decision: Course | Refuse) -> Course:
+        """Raises the Refusal that a decision stands for."""
+        course = "refused" if isinstance(decision, Refuse) else decision.value
+        number = request.number if isinstance(request, (Retire, Forget)) else 0
+        self.rt.record(ControlDecided(type(request).__name__.lower(), request.checkpoint, course, number))
+        if isinstance(decision, Refuse):
+            raise Refusal(decision.reason, decision.cause)
+        return decision
 
     def drop_installed(self, keys: list[str]) -> None:
         for key in keys:
             del self.sessions.installed[key]
             self.rt.record(EpisodeEnded(key, "retired"))
-
-
-def allowed(decision: Course | Refuse) -> Course:
-    """Raises the Refusal that a decision stands for."""
-    if isinstance(decision, Refuse):
-        raise Refusal(decision.reason, decision.cause)
-    return decision
 
 
 def interrupted(opened: OpenCheckpoint) -> Refusal:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from protocol.errors import Cause
 from protocol.gym.phases import Phase
+from protocol.identity import GymCheckpointEpisode
 
 
 class Admission(Enum):
@@ -167,3 +168,10 @@ def decide_dropped(installed: Iterable[str], scope: Iterable[str]) -> list[str]:
     """Installed episodes that the controller does not continue: dropped once they are written."""
     continued = dict.fromkeys(scope)
     return [key for key in installed if key not in continued]
+
+
+def decide_lost(scope: Iterable[str], installed: Container[str], claimed: Container[str]) -> list[str]:
+    """Continuations that the controller still counts on and that nobody here has: this process has started anew since the
+    restore that installed them. A continuation is told by its attempt: only a restore makes one above 0."""
+    continued = (key for key in scope if GymCheckpointEpisode.of(key).attempt > 0)
+    return [key for key in continued if key not in installed and key not in claimed]

@@ -80,6 +80,7 @@ class Sessions:
         self.live: dict[int, Session] = {}
         self.by_rollout: dict[str, dict[int, Session]] = {}
         self.installed: dict[str, Installed] = {}
+        self.claimed: dict[str, None] = {}  # continuations that ran here, revived ones too
         self.unsettled: dict[int, str] = {}
         self.holding: dict[int, tuple[str, tuple[str, ...]]] = {}
         self.tools: dict[int, str] = {}
@@ -128,6 +129,8 @@ class Sessions:
         self.live[session.number] = session
         self.by_rollout.setdefault(GymCheckpointEpisode.of(key).rollout_id, {})[session.number] = session
         self.unsettled[session.number] = key
+        if GymCheckpointEpisode.of(key).attempt > 0:
+            self.claimed[key] = None
         self.rt.record(EpisodeAdmitted(key, record.ordinal, record.generation, continued, record.turn))
         return session
 

@@ -34,7 +34,8 @@ A run prints it for each crash (`figures.lost_work`). A sweep prints `lost_work 
 of the three as `mean`, `p95` (nearest rank) and `max` over its judged points. A point that has two restored runs, one for each
 disk outcome, counts once, with the larger number of each kind; a point with a restored run that did not come to its end is
 left out of `points`. `sweep --out` saves it for each class (`classes.jsonl`: `lost_work`) and for each judged point
-(`lost_work.jsonl`), and `sweep --levels rollout,sibling,turn` (or `--level all`) compares recovery levels under one seed.
+(`lost_work.jsonl`), and `sweep --levels rollout,sibling,turn` (or `--level all`) compares recovery levels under one seed. With
+`--partial` the object `partial` has a `lost_work` of its own, over the addresses whose run came to its end.
 """
 STRUCTS: tuple[type[msgspec.Struct], ...] = (
     RunFigures, LifeFigures, Snapshots, RolloutCheckpoint, CheckpointOutcome, RolloutRecovery, Barrier, Lock, Processes, Gym,

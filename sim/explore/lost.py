@@ -40,10 +40,12 @@ def lost_work_of(losses: Iterable[Work]) -> LostWork:
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """What each judged point lost, and the same by class number, each point under the class's own outcome."""
+    """What each judged point lost, and the same by class number, each point under the class's own outcome. ``partial``: what
+    each partial crash whose run came to its end did more than once."""
 
     points: Mapping[Address, Work] = field(default_factory=dict)
     classes: Mapping[int, Sequence[Work]] = field(default_factory=dict)
+    partial: Sequence[Work] = ()
 
 
 def losses(points: Points, judged: Sequence[int], classes: Classes, life_1: Sequence[Record]) -> Losses:

@@ -13,8 +13,10 @@ from typing import Any
 
 from protocol.history import ProcessKilled, ProcessStalled, Record
 from protocol.judging import Verdict, Violation
+from protocol.work import Work, done_again
 from scenarios.partial import Partial, first_life, with_partials
 from sim.explore.lives import Life, Setting, run_life
+from sim.explore.lost import as_plain, lost_work_of
 from sim.explore.result import Failure, worst
 
 RUNS_SHOWN = 20  # messages about runs that are UNKNOWN
@@ -22,7 +24,8 @@ RUNS_SHOWN = 20  # messages about runs that are UNKNOWN
 
 @dataclass(frozen=True, kw_only=True)
 class PartialRun:
-    """One address: ``lives`` is how many there were (2: the first ended with a typed error), ``why`` what is unknown."""
+    """One address: ``lives`` is how many there were (2: the first ended with a typed error), ``why`` what is unknown, ``again``
+    what the run did more than once."""
 
     partial: Partial
     verdict: Verdict
@@ -30,6 +33,7 @@ class PartialRun:
     ended: str
     why: str
     violations: tuple[Violation, ...]
+    again: Work = Work()
 
 
 @dataclass(kw_only=True)
@@ -55,6 +59,11 @@ class PartialCrashes:
         ]
 
     @property
+    def losses(self) -> list[Work]:
+        """What each run that came to its end did more than once."""
+        return [run.again for run in self.runs if run.ended == "ended"]
+
+    @property
     def messages(self) -> list[str]:
         unknown = [f"{run.partial}: {run.why}" for run in self.runs if run.why]
         left = len(unknown) - RUNS_SHOWN
@@ -69,6 +78,7 @@ class PartialCrashes:
             "held": self.count(Verdict.HELD),
             "broken": self.count(Verdict.BROKEN),
             "unknown": self.count(Verdict.UNKNOWN),
+            "lost_work": as_plain(lost_work_of(self.losses)),
             "violations": [
                 {"invariant": one.invariant, "fail": one.fail, "message": one.message, "points": one.points}
                 for one in self.failures
@@ -125,6 +135,7 @@ def _judged(partial: Partial, lives: Sequence[Life]) -> PartialRun:
         ended=lives[-1].status.outcome,
         why=why,
         violations=violations,
+        again=done_again(life.history for life in lives),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from protocol.judging import Judge, Panel, Verdict, Violation
@@ -135,7 +135,7 @@ class SweepResult:
     def forget_life_1(self) -> None:
         """Let go of its history and files, and of what is saved by class: over many seeds they would pile up."""
         self.life_1 = None
-        self.losses = Losses(points=self.losses.points)
+        self.losses = replace(self.losses, classes={})
 
     def as_json(self) -> dict[str, Any]:
         """Plain data. Class rows and life 1 are saved on their own, not printed."""

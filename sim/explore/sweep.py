@@ -103,6 +103,7 @@ def _take(result: SweepResult, partial: PartialCrashes) -> None:
     """What partial crashes came to counts in the sweep's verdict."""
     result.partial = partial.as_json()
     result.partial_failures = partial.failures
+    result.losses = replace(result.losses, partial=partial.losses)
     result.messages += partial.messages
     if not partial.runs:
         result.messages.append("no partial crash was run: the processes asked for record nothing")

@@ -494,3 +494,21 @@ def test_code_of_others_under_the_core_is_cancelled_with_it(bench: Bench) -> Non
 
     assert bench.run(main).outcome == "ended"
     assert bench.found == ["closed"]
+
+
+def test_a_section_lasts_from_one_await_to_the_next(bench: Bench) -> None:
+    async def looks(rt: Runtime, found: list[int]) -> None:
+        for _ in range(3):
+            found += [rt.section(), rt.section()]
+            await rt.sleep(0)
+
+    async def controller(rt: Runtime) -> None:
+        one, other = list[int](), list[int]()
+        for task in [rt.spawn(looks(rt, found), "looks") for found in (one, other)]:
+            await task.join()
+        bench.found = [one, other]
+
+    bench.run(controller)
+    one, other = bench.found
+    assert one[::2] == one[1::2] and other[::2] == other[1::2]
+    assert len({*one, *other}) == 6  # three of each, and none shared

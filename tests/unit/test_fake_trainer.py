@@ -18,7 +18,7 @@ from protocol.identity import DATA_PLANE, TRAINER, sample_id
 from protocol.messages import CANONICAL, ClearSamples, FinishTrainStep, LoadWeights, Message, PutSamples, SaveWeights, TrainGroup
 from protocol.runtime import Runtime
 from sim.fake_data_plane import FakeDataPlane
-from sim.fake_trainer import FakeTrainer, first_weights, next_weights
+from sim.fake_trainer import FakeTrainer, Weights, first_weights, next_weights
 
 SIBLINGS = 3
 POLICY = "step_1/policy"
@@ -44,15 +44,15 @@ def train(step: int, rows: list[CanonicalRow]) -> TrainGroup:
     return TrainGroup(step, rows[0].group, rows[0].ordinal, tuple(row.sample for row in rows))
 
 
-def beside(client: Client, seed: int = 7, profile: dict[str, Any] | None = None, **life: Any) -> Played:
-    return play(
-        client,
-        {
-            DATA_PLANE: lambda rt: FakeDataPlane(rt).main(),
-            TRAINER: lambda rt: FakeTrainer(rt, Job(seed=seed), profile).main(),
-        },
-        **life,
-    )
+def beside(client: Client, seed: int = 7, profile: dict[str, Any] | None = None, new: bool = True, **life: Any) -> Played:
+    """``new``: the trainer has made new weights; else it has none yet."""
+
+    def trainer(rt: Runtime) -> Any:
+        made = FakeTrainer(rt, Job(seed=seed), profile)
+        made.loaded = Weights(0, first_weights(seed)) if new else None
+        return made.main()
+
+    return play(client, {DATA_PLANE: lambda rt: FakeDataPlane(rt).main(), TRAINER: trainer}, **life)
 
 
 def told(*messages: Message, **life: Any) -> Played:
@@ -120,6 +120,7 @@ def test_weights_depend_on_the_seed_of_the_data_and_not_on_the_schedule() -> Non
     assert step_of(ONE, seed=8).weights != step_of(ONE).weights
 
     async def client(rt: Runtime) -> Any:
+        await rt.call(TRAINER, LoadWeights(""))
         await rt.call(DATA_PLANE, put(ONE))
         await rt.call(TRAINER, train(1, ONE))
         return await rt.call(TRAINER, FinishTrainStep(1))
@@ -228,3 +229,12 @@ def test_weights_that_are_missing_or_torn_are_refused_and_nothing_changes() -> N
         played = told(LoadWeights(POLICY), files={f"{POLICY}/weights.msgpack": whole[:length]})
         assert isinstance(played.result[0], RestoreRefused)
         assert played.events(WeightsLoaded) == []
+
+
+def test_a_trainer_that_was_told_of_no_weights_refuses_to_train_and_to_save() -> None:
+    played = told(put(ONE), train(1, ONE), FinishTrainStep(1), SaveWeights(POLICY), LoadWeights(""), train(1, ONE), new=False)
+    refused = played.result[1:4]
+    assert [type(reply) for reply in refused] == [Refusal] * 3
+    assert all("the trainer has no weights" in str(reply) for reply in (refused[0], refused[2]))
+    assert f"{POLICY}/weights.msgpack" not in played.files
+    assert played.result[5] == len(ONE)

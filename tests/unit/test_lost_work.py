@@ -21,7 +21,7 @@ from protocol.history import (
 from protocol.identity import group_of_sample, ordinal_of_group, sample_of_key
 from protocol.judging import smallest
 from protocol.spread import Spread, spread_of
-from protocol.work import Work, WorkLog, lost_work
+from protocol.work import Work, WorkLog, done_again, lost_work
 from scenarios.model import Scenario
 from sim.explore.lives import Setting, run_plan
 from sim.explore.lost import events_by_then, lost_work_of
@@ -101,6 +101,23 @@ def test_an_execution_nobody_admitted_has_no_name_and_counts_nowhere() -> None:
     assert lost_work(stray, stray) == Work()
 
 
+def test_what_a_run_did_more_than_once_is_all_executions_less_the_furthest_of_each() -> None:
+    """A process failed alone: rollout 0 is begun anew in the same life, and its first call runs twice under one name too."""
+    anew = "e0p4i1_g0r1-a0"
+    one_life = life(
+        1,
+        *LIFE_1,
+        ("worker-0", TokensGenerated(f"{FIRST}/c1", 3)),  # from the start again: this worker had died after 5 tokens
+        ("worker-0", TokensGenerated(f"{FIRST}/c1", 9)),
+        ("gym-0", EpisodeAdmitted(anew, 4, 0, False, 0)),
+        ("worker-0", TokensGenerated(f"{anew}/c0", 13)),
+        ("gym-0", TurnCompleted(anew, 0, "send", "s")),
+    )
+    assert done_again([one_life]) == Work(tokens=5 + 13, turns=1, rollouts=1)
+    assert done_again([life(1, *LIFE_1)]) == Work()
+    assert done_again([life(1, *LIFE_1), life(2, *LIFE_1)]) == WorkLog(life(1, *LIFE_1)).total()
+
+
 def test_a_spread_is_mean_nearest_rank_and_maximum() -> None:
     assert spread_of(range(1, 101)) == Spread(mean=50.5, p95=95, max=100)
     assert spread_of([3]) == Spread(mean=3.0, p95=3, max=3) and spread_of([]) == Spread(mean=0.0, p95=0.0, max=0.0)
@@ -173,3 +190,12 @@ def test_what_a_sweep_says_of_a_point_is_what_its_plan_run_alone_loses() -> None
         assert work.turns == max(one.turns for one in alone) and work.rollouts == max(one.rollouts for one in alone)
         checked += work.tokens > 0
     assert checked > 2
+
+
+def test_a_gym_instance_that_dies_alone_loses_work_and_a_sweep_says_how_much() -> None:
+    result = sweep(small("turn"), 0, (), points=3, verify=False, partial=(("gym-0",), "restart", 0.5))
+    assert result.partial is not None
+    lost = result.partial["lost_work"]
+    assert 10 < lost["points"] == len(result.losses.partial) <= result.partial["run"]
+    assert lost["tokens"]["max"] == max(work.tokens for work in result.losses.partial) > 0
+    assert lost["rollouts"]["mean"] > 0

@@ -28,7 +28,7 @@ def swept(name: str) -> SweepResult:
 def test_every_scenario_of_the_library_holds(name: str) -> None:
     result = swept(name)
     assert (result.verdict, result.messages, result.violations) == (Verdict.HELD, [], [])
-    assert result.fired == result.judged == POINTS[name]
+    assert result.fired == result.judged == min(POINTS[name], result.crash_points)
 
 
 def test_every_judge_is_reached_by_some_scenario_of_the_library() -> None:

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 from ledger_samples import RecordingRuntime
+from small_world import SmallScenario
 
+from protocol.config import Job
 from protocol.history import SectionVisited
+from protocol.identity import CONTROLLER
+from protocol.runtime import Runtime
 from protocol.visits import ROLLOUTS_A_SECTION, LiveRecords, Visits
+from sim.disk import Disk
+from sim.world import World
 
 
 class Sections(RecordingRuntime):
@@ -82,3 +88,17 @@ def test_names_alone_are_no_visit_and_an_unknown_one_is_none() -> None:
     records, rt = kept(100)
     assert (len(list(records)), len(records.values()), records.get("nobody")) == (100, 100, None)
     assert rt.events == []
+
+
+def test_a_section_of_the_simulator_lasts_from_one_await_to_the_next() -> None:
+    found: list[int] = []
+
+    async def controller(rt: Runtime) -> None:
+        for _ in range(2):
+            found.extend((rt.section(), rt.section()))
+            await rt.sleep(0)
+
+    world = World(SmallScenario(job=Job()), 0, 1, Disk(), processes={CONTROLLER: controller})
+    world.live()
+    world.bury()
+    assert found[0] == found[1] != found[2] == found[3]
