@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from invariants.ledger.attempts import group_of, sample_of
+from invariants.ledger.attempts import current_attempts, group_of, groups_of, is_another_point, restore_point, sample_of
 from protocol.history import (
+    AttemptSealed,
     CohortFailed,
     CohortJudged,
     EpisodeAdmitted,
@@ -13,10 +15,12 @@ from protocol.history import (
     ProcessStarted,
     Record,
     ReplySent,
+    RestoreChosen,
     RowsSubmitted,
     SiblingHeld,
 )
-from protocol.judging import Judge, Terms, Violation
+from protocol.identity import sample_id
+from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 
 def generation_of(key: str) -> int:
@@ -43,21 +47,40 @@ class CohortsAreJudgedWhole(Judge):
 
     invariant = "COHORT-1"
     needs = (CohortJudged,)
-    sees = (CohortFailed, EpisodeAdmitted, EpisodeEnded, ProcessStarted, ReplySent, RowsSubmitted, SiblingHeld)
+    sees = (
+        AttemptSealed, CohortFailed, EpisodeAdmitted, EpisodeEnded, ProcessStarted, ReplySent, RestoreChosen, RowsSubmitted,
+        SiblingHeld,
+    )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.instances: dict[str, Instance] = {}
         self.attempt: dict[str, int] = {}  # key -> the group attempt that it was sent under
+        self.sealed: dict[str, None] = {}  # samples, of the restored ledger too: nobody will send them again
+        self.point = RestorePoint("", 0, 0, "")
+        self.whole = terms.job.num_generations_per_prompt
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
         return terms.relative_rewards
 
+    def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
+        self.point = restore_point(durable, self.terms)
+        for group in groups_of(durable.ledger(self.point.source)):
+            self.sealed.update({sample: None for sample, attempt in current_attempts(group) if attempt["receipt"] is not None})
+        return ()
+
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
         if type(event) is ProcessStarted:
             self.instances.pop(record.process, None)
+            return ()
+        if type(event) is AttemptSealed:
+            self.sealed[event.sample] = None
+            return ()
+        if type(event) is RestoreChosen:
+            if is_another_point(event, self.point):
+                self.whole = 0  # nothing here knows who has sealed: only what Gym was told counts
             return ()
         if type(event) is RowsSubmitted:
             self.attempt.update(dict.fromkeys(event.keys, event.group_attempt))
@@ -87,7 +110,8 @@ class CohortsAreJudgedWhole(Judge):
     def _judged(self, instance: Instance, event: CohortJudged) -> Iterator[str]:
         cohort = f"attempt {event.group_attempt} of {event.group}"
         there = {generation_of(key): key for key in event.members}
-        missing = [generation for generation in event.expected if generation not in there]
+        owed = (generation for generation in range(self.whole) if sample_id(event.group, generation) not in self.sealed)
+        missing = [generation for generation in dict.fromkeys((*event.expected, *owed)) if generation not in there]
         if missing:
             yield f"{cohort} was judged without generations {missing}, which had not sealed"
         for key in event.members:

@@ -10,6 +10,7 @@ from run_files import judge, terms
 
 from invariants.gym.cohorts_are_judged_whole import CohortsAreJudgedWhole
 from protocol.history import (
+    AttemptSealed,
     CohortFailed,
     CohortJudged,
     EpisodeAdmitted,
@@ -23,11 +24,11 @@ from protocol.history import (
 G = "e0p0i1"
 A, B, C = (f"{G}_g{generation}r0-a0" for generation in range(3))
 B2 = f"{G}_g1r1-a0"
-RELATIVE = msgspec.structs.replace(terms(), relative_rewards=True)
+RELATIVE = msgspec.structs.replace(terms(num_generations_per_prompt=2), relative_rewards=True)
 
 
 def found(*events: Any) -> list[str]:
-    steps = [("controller" if isinstance(event, RowsSubmitted) else "gym-0", event) for event in events]
+    steps = [("controller" if isinstance(event, (AttemptSealed, RowsSubmitted)) else "gym-0", event) for event in events]
     return [violation.found.removeprefix("gym-0: ") for violation in judge(CohortsAreJudgedWhole, *steps, given=RELATIVE)]
 
 
@@ -54,7 +55,7 @@ WHOLE = [*sent(A, B), SiblingHeld(A, 0), judged(A, B), *over(A), *over(B)]
     [
         WHOLE,
         [*WHOLE, *sent(B2), judged(A, B2, rewarded=(B2,), expected=(1,)), *over(B2)],  # B's reply was lost
-        [*sent(B), judged(B, expected=(1,)), *over(B)],  # A had sealed in an earlier life
+        [AttemptSealed(f"{G}_g0", A, A, "r", 1), *sent(B), judged(B, expected=(1,)), *over(B)],  # A is not sent again
         [*sent(A, B), CohortFailed(G, 0, "x"), EpisodeEnded(A, "failed"), *sent(A, B, attempt=1), judged(A, B, attempt=1)],
         [*sent(A, B), CohortFailed(G, 0, "x"), ProcessStarted(2), *sent(A, B), judged(A, B)],  # a restart forgets
     ],
@@ -67,6 +68,7 @@ def test_cohorts_judged_whole_are_held(steps: list[Any]) -> None:
     ("steps", "told"),
     [
         ([*sent(A, B), judged(A)], f"attempt 0 of {G} was judged without generations [1], which had not sealed."),
+        ([*sent(A, B), judged(A, expected=(0,))], f"attempt 0 of {G} was judged without generations [1], which had not sealed."),
         ([*sent(A), *over(A)], f"{A} was answered, and no cohort had been judged with it."),
         (
             [*sent(A, B), judged(A, B, rewarded=(A,))],
