@@ -22,6 +22,7 @@ from invariants.durability.the_newest_valid_state_is_restored import TheNewestVa
 from invariants.gym.a_prepared_instance_stands_still import APreparedInstanceStandsStill
 from invariants.gym.admission_reopens import AdmissionReopens
 from invariants.gym.calls_end_in_time import CallsEndInTime
+from invariants.gym.cohorts_are_judged_whole import CohortsAreJudgedWhole
 from invariants.gym.continued_once import ContinuedOnce
 from invariants.gym.control_calls_are_this_runs import ControlCallsAreThisRuns
 from invariants.gym.deadlines_stand_still import DeadlinesStandStill
@@ -66,6 +67,7 @@ from protocol.judging import Judge
 JUDGES: tuple[type[Judge], ...] = (
     ABatchFailsWhole,  # BATCH-1
     FailuresArePaidFor,  # BUDGET-1
+    CohortsAreJudgedWhole,  # COHORT-1
     LateCallsChangeNothing,  # CONTROL-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2

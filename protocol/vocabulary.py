@@ -1,12 +1,11 @@
 """The table of events as a page: ``python -m protocol.vocabulary`` prints ``docs/events.md`` from the types.
 
-Sections are the comment rulers of ``protocol/history.py``; what an event means is its docstring.
+Sections are the modules of ``protocol.history``; what an event means is its docstring.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -16,7 +15,7 @@ from protocol.history import EVENTS, Event
 
 HEAD = """# Events
 
-The vocabulary of the history: what each event says, its fields and their types. Generated from `protocol/history.py`
+The vocabulary of the history: what each event says, its fields and their types. Generated from `protocol/history/`
 by `python -m protocol.vocabulary > docs/events.md`; a test compares. Names are stable: crash tokens, faults, golden logs
 and reports rest on them. History format {format}.
 
@@ -44,15 +43,11 @@ def page() -> str:
 
 
 def sections() -> list[tuple[str, list[type[Event]]]]:
-    """(title, events) in the order of the source."""
-    source = inspect.getsource(history)
-    marks = [(found.start(), found[1]) for found in re.finditer(r"^# --- (.+?) -+$", source, re.MULTILINE)]
-    out: list[tuple[str, list[type[Event]]]] = [(title, []) for _, title in marks]
-    for event in EVENTS:
-        at = source.index(f"\nclass {event.__name__}(")
-        index = max(number for number, (start, _) in enumerate(marks) if start < at)
-        out[index][1].append(event)
-    return [(title, events) for title, events in out if events]
+    """(title, events) in the order of ``history.SECTIONS``."""
+    return [
+        ((section.__doc__ or "").strip().rstrip("."), [event for event in EVENTS if event.__module__ == section.__name__])
+        for section in history.SECTIONS
+    ]
 
 
 def meaning(event: type[Event]) -> str:

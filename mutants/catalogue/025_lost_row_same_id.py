@@ -16,6 +16,6 @@ MUTANT = Mutant(
             put="self.run.ledger.refuse(key)",
         ),
     ),
-    scenario="broken-stream",
+    scenario="lost-row",
     judges=("I1", "I3"),
 )

@@ -14,6 +14,6 @@ MUTANT = Mutant(
             put="""self.run.ledger.abandon(key, "lost-row", held_by_gym=False)""",
         ),
     ),
-    scenario="broken-stream",
+    scenario="lost-row",
     judges=("I7", "I29"),
 )

@@ -22,7 +22,7 @@ for sibling in lost:
 """,
         ),
     ),
-    scenario="broken-stream",
+    scenario="lost-row",
     judges=("I6", "I1"),
     faults="""
 [[faults]]

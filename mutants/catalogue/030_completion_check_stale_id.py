@@ -14,6 +14,6 @@ MUTANT = Mutant(
             put="found is None or item.key != found[1].attempts[0].key",
         ),
     ),
-    scenario="broken-stream",
+    scenario="lost-row",
     judges=("I2",),
 )

@@ -14,7 +14,7 @@ MUTANT = Mutant(
             put="",
         ),
     ),
-    scenario="broken-stream",
+    scenario="lost-row",
     judges=("I38",),
     faults="""
 [[faults]]

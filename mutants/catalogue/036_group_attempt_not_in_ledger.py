@@ -14,7 +14,7 @@ MUTANT = Mutant(
             put="group = msgspec.structs.replace(group, status=GroupStatus.GENERATING, siblings=siblings, group_attempt=0)",
         ),
     ),
-    scenario="broken-stream",
+    scenario="lost-row",
     judges=("I38",),
     faults="""
 [[faults]]

@@ -14,6 +14,6 @@ MUTANT = Mutant(
             put="lock.version += kind is None",
         ),
     ),
-    scenario="broken-stream",
+    scenario="lost-row",
     judges=("I20",),
 )

@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, int, tuple[Fault, ...]]] = {
     "sibling": ("sibling", 0, ()),
     "turn": ("turn", 0, ()),
     "turn-of-another-seed": ("turn", 11, ()),
-    "broken-stream-of-every-life": ("turn", 1, (fault("RowsSubmitted", "break_stream", 0, rows=1, instance="gym-0"),)),
+    "lost-row-of-every-life": ("turn", 1, (fault("RowsSubmitted", "break_stream", 0, rows=1, instance="gym-0"),)),
     "failed-prepare-of-life-2": (
         "turn", 2, (fault("SnapshotStarted", "fail_call", 2, operation="Prepare", to="gym-0", how="error", times=1),),
     ),
@@ -77,7 +77,7 @@ def test_every_class_gives_what_its_own_life_gives(case: str) -> None:
 
 @pytest.mark.parametrize(
     ("case", "count"),
-    [("broken-stream-of-every-life", 6), *[pytest.param(case, 80, marks=pytest.mark.slow) for case in CASES]],
+    [("lost-row-of-every-life", 6), *[pytest.param(case, 80, marks=pytest.mark.slow) for case in CASES]],
 )
 def test_merged_points_truly_killed_and_restored_agree_with_their_class(case: str, count: int) -> None:
     explorer, _ = explored(setting_of(case))

@@ -142,7 +142,7 @@ def test_the_digest_is_over_everything_after_all_overlays(tmp_path: Path) -> Non
 
 
 def test_a_scenario_survives_being_saved() -> None:
-    scenario = load("broken-stream").scenario
+    scenario = load("lost-row").scenario
     again = msgspec.json.decode(msgspec.json.encode(scenario), type=Scenario)
     assert (again, again.digest) == (scenario, scenario.digest)
 
@@ -276,7 +276,7 @@ def test_a_faults_file_adds_to_the_scenarios_own(tmp_path: Path) -> None:
     extra = written(
         tmp_path, "format = 1\n" + FAULT.format(process="gym-0", event="ReplySent", edge="after", verb="discard", arguments="")
     )
-    assert [fault.verb for fault in load("broken-stream", faults=extra).scenario.faults] == ["break_stream", "discard"]
+    assert [fault.verb for fault in load("lost-row", faults=extra).scenario.faults] == ["break_stream", "discard"]
     assert "tags is not a known key" in refusal(
         "workplace", faults=written(tmp_path, "format = 1\ntags = []\nfaults = []\n", "b.toml")
     )

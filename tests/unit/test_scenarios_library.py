@@ -15,6 +15,7 @@ from sim.explore.sweep import sweep
 LARGE = (
     "workplace", "sibling", "fixed-order", "refused-and-broken", "trainer-only", "eager-snapshots", "failed-resume",
     "gym-outage", "no-restore", "slow-tools", "sparse-checkpoints", "streamed-step",
+    "cohort", "cohort-failed", "cohort-refused", "dropped-group", "lost-continuations", "prompt-injection", "proof",
 )  # fmt: skip
 POINTS = {name: 60 if name in LARGE else 300 for name in library()}  # a whole sweep of the large ones is `make sweep`
 
@@ -36,7 +37,7 @@ def test_every_judge_is_reached_by_some_scenario_of_the_library() -> None:
     assert {judge.invariant for judge in JUDGES} == reached
 
 
-@pytest.mark.parametrize("name", ["broken-stream", "failed-prepare", "discarded-group"])
+@pytest.mark.parametrize("name", ["lost-row", "failed-prepare", "discarded-group"])
 def test_the_fault_of_a_scenario_happens_in_life_1(name: str) -> None:
     verbs = {fault.verb for fault in load(name).scenario.faults}
     happened = {record.event.fault for record in swept(name).reference.history if type(record.event).__name__ == "FaultInjected"}

@@ -210,3 +210,24 @@ def test_a_request_leaves_and_its_landing_moves_the_version() -> None:
     world.run(crash=lambda: world.last[1] == "EffectLanded", max_steps=100)
     assert world.services.version > before and world.services.on_the_way == []
     world.bury()
+
+
+@pytest.mark.parametrize(("verb", "on_the_way", "times"), [("drop", 0, 0), ("duplicate", 2, 2), ("delay", 1, 1)])
+def test_a_request_is_on_its_way_as_often_as_the_network_carries_it(verb: str, on_the_way: int, times: int) -> None:
+    seen: list[int] = []
+
+    async def main(rt: Any) -> None:
+        rt.record(AnchorMade("begin"))
+        await rt.sleep(0.0)
+        call = rt.call("printer", Effect("k", "p"))
+        seen.append(len(world.services.on_the_way))
+        await rt.first_of(call, timeout_s=5.0)
+        await rt.sleep(1.0)
+
+    arguments = {"operation": "Effect", "to": "printer", "times": 1, "by_s": 0.2}
+    world = world_of(main, ToyFault("controller", "AnchorMade", verb, arguments))
+    assert world.live(max_steps=200).outcome == "ended"
+    assert seen == [on_the_way]
+    assert world.services.external().times("printer", "k") == times
+    assert world.services.on_the_way == []
+    world.bury()

@@ -177,6 +177,10 @@ def test_two_landings_in_one_life_break_it_unless_the_process_was_started_again(
     assert effects(begun, issued(), landed(), begun, issued(), landed(times=2), done(repeated=True), idempotent=False) == []
 
 
+def test_a_request_that_the_network_doubled_is_not_the_jobs_fault() -> None:
+    assert effects(issued(), landed(), landed(times=2), done(repeated=True), idempotent=False) == []
+
+
 def test_a_turn_that_the_restored_state_holds_may_not_be_repeated() -> None:
     again = (RESTORED, issued(AGAIN), landed(times=2), done(AGAIN, repeated=True))
     (found,) = effects(*again, before=external(t1=1), start=saved(2, EFFECT), idempotent=False, life=2)

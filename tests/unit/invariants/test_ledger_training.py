@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from ledger_files import attempt, group, judged, panel, snapshot, terms
 from run_files import cut
@@ -14,6 +15,7 @@ from invariants.ledger.one_open_step import OneOpenStep
 from invariants.ledger.training import TrainsAsTheReference
 from protocol.history import (
     CallBegun,
+    CohortJudged,
     CursorMoved,
     FaultInjected,
     FinalizeDone,
@@ -331,6 +333,22 @@ def test_another_content_under_the_same_spans_and_tools_breaks_PARITY_1():
 def test_another_reward_or_prompt_breaks_PARITY_1():
     assert "reward 0.9 for 0.5" in against(*other(1, (*rows(0), row(1, 0), row(1, 1, reward=0.9))), status=CRASHED)[0]
     assert "has prompt q" in against(*other(1, (*rows(0), row(1, 0), row(1, 1, prompt="q"))), status=CRASHED)[0]
+
+
+def test_a_relative_reward_is_compared_where_all_siblings_are_the_references_and_were_ranked_together():
+    def relative(*steps):
+        given = msgspec.structs.replace(terms(), relative_rewards=True)
+        return judged(TrainsAsTheReference, LOADED, *steps, given=given, reference=reference(), life=2, status=CRASHED)
+
+    better = (*rows(0), row(1, 0), row(1, 1, reward=0.9))
+    apart = ("gym-0", CohortJudged(name(1), 0, (f"{name(1)}_g1r0-a0",), (f"{name(1)}_g1r0-a0",), (1,)))
+    whole = tuple(f"{name(1)}_g{generation}r0-a0" for generation in (0, 1))
+    assert "reward 0.9 for 0.5" in relative(*other(1, better))[0]
+    assert "reward 0.9 for 0.5" in relative(("gym-0", CohortJudged(name(1), 0, whole, whole, (0, 1))), *other(1, better))[0]
+    assert relative(apart, *other(1, better)) == []
+    sibling = (*rows(0), row(1, 0, spans=((0, 3),), content="x"), row(1, 1, reward=0.9))
+    assert relative(*other(1, sibling)) == []
+    assert "content x" in relative(*other(1, (*rows(0), row(1, 0), row(1, 1, content="x"))))[0]
 
 
 def test_other_prompts_in_a_step_break_PARITY_1_unless_prompts_may_be_dropped():
