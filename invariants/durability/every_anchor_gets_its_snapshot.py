@@ -17,6 +17,8 @@ from protocol.history import (
     EpisodeInstalled,
     Event,
     GroupDropped,
+    ProcessContinued,
+    ProcessStalled,
     Record,
     Restored,
     RunEnded,
@@ -29,6 +31,7 @@ from protocol.history import (
     StepCommitted,
     TrainerCheckpointDurable,
     TrainerSaveAsked,
+    WeightsSynced,
 )
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
@@ -37,6 +40,7 @@ SLACK_S = 0.05  # what may stand before an attempt that is due: the cut of a tra
 LEDGER: tuple[type[Event], ...] = (
     AttemptDispatched, AttemptReserved, EpisodeInstalled, AttemptRefused, AttemptSealed, AttemptAbandoned, GroupDropped,
 )  # fmt: skip
+CONTROLLER = "controller"
 
 
 class EveryAnchorGetsItsSnapshot(Judge):
@@ -47,14 +51,19 @@ class EveryAnchorGetsItsSnapshot(Judge):
 
     invariant = "I25"
     needs = (SnapshotStarted,)
-    sees = (CommitFlagSet, Restored, RunEnded, SnapshotBroke, SnapshotDropped, SnapshotPublished, SnapshotSkipped,
-            SnapshotStarved, StepCommitted, TrainerCheckpointDurable, TrainerSaveAsked, *LEDGER)  # fmt: skip
+    sees = (
+        ProcessContinued, ProcessStalled, WeightsSynced, CommitFlagSet, Restored, RunEnded, SnapshotBroke, SnapshotDropped,
+        SnapshotPublished, SnapshotSkipped, SnapshotStarved, StepCommitted, TrainerCheckpointDurable, TrainerSaveAsked,
+        *LEDGER,
+    )  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.interval_s = terms.job.rollout_checkpointing.interval_s or 0.0
         self.watch = CutWatch()  # of the ledger: which episodes are live
-        self.started = False  # the pumps run
+        self.started = False  # the pumps run, or wait for the first push of the weights
+        self.synced = False  # it is over
+        self.still_s = 0.0  # since when the controller stands still: intervals are of its own running time
         self.tried_s = 0.0  # when the last attempt was over (or skipped)
         self.open = False
         self.asked = self.durable = 0  # newest trainer saves: while one is on its way an attempt waits for it
@@ -72,12 +81,27 @@ class EveryAnchorGetsItsSnapshot(Judge):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
+        if isinstance(event, WeightsSynced):
+            if not self.synced:  # only then do the pumps of this life start
+                self.synced, self.tried_s = True, record.time
+            return ()
+        if isinstance(event, (ProcessStalled, ProcessContinued)):
+            if event.process == CONTROLLER:
+                self._stood_still(isinstance(event, ProcessStalled), record.time)
+            return ()
         found = [self.broken(text, record) for text in self._late(record.time)]
         if type(event) in LEDGER:
             self.watch.follow(event)
         else:
             found += [self.broken(text, record) for text in self._snapshot(event, record.time)]
         return found
+
+    def _stood_still(self, begins: bool, now_s: float) -> None:
+        if begins:
+            self.still_s = now_s
+            return
+        self.tried_s += now_s - self.still_s
+        self.due_s += now_s - self.still_s if self.due_s >= 0 else 0.0
 
     def _late(self, now_s: float) -> Iterator[str]:
         if not self.started or self.open or self.asked > self.durable:

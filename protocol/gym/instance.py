@@ -48,10 +48,13 @@ class GymInstance:
         self.environment = environment
         self.sessions = Sessions(rt, job, environment, services)
         self.control = ControlPlane(rt, participants, self.sessions, token)
+        self.reviving = 0  # sessions that a predecessor left and whose task has not begun
+        self.revived = rt.signal()
 
     async def main(self) -> None:
         self.rt.serve({RunRows: self.run_rows, Probe: self.probe, **self.control.handlers()})
-        await self.revive()
+        async with self.control.lock:  # no checkpoint and no retire sees an instance that does not yet hold its sessions
+            await self.revive()
 
     async def probe(self, request: Probe) -> Health:
         return Health(self.rt.incarnation)
@@ -155,11 +158,16 @@ class GymInstance:
             except MissingFile:
                 continue
             if left is not None:
+                self.reviving += 1
                 self.rt.spawn(self.run_on(left), f"episode-{left.key}")
+        while self.reviving:
+            await self.revived.wait()
 
     async def run_on(self, left: Journaled) -> None:
         session = self.sessions.admit(left.key, left.record, left.state, False, self.rt.now())
         session.journaled = True
+        self.reviving -= 1
+        self.revived.set()
         await self.sessions.run(session, None)
 
 

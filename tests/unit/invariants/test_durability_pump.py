@@ -16,6 +16,8 @@ from protocol.history import (
     ControlDone,
     KeySet,
     LifeStarted,
+    ProcessContinued,
+    ProcessStalled,
     Record,
     Restored,
     RunFailed,
@@ -28,6 +30,7 @@ from protocol.history import (
     StepCommitted,
     TrainerCheckpointDurable,
     TrainerSaveAsked,
+    WeightsSynced,
 )
 from protocol.judging import Panel
 
@@ -112,6 +115,15 @@ def test_an_anchor_without_an_attempt_within_an_interval_breaks_I25():
 
 def test_a_pump_that_stands_still_breaks_I25():
     assert len(paced((0, RESTORED), (2.5, started(1)))) == 1
+
+
+def test_the_pump_starts_with_the_first_weights_and_has_no_time_while_the_controller_stands_still():
+    synced = WeightsSynced(0)
+    assert paced((0, RESTORED), (9.0, synced), (10.9, started(1))) == []
+    assert len(paced((0, RESTORED), (0.1, synced), (1.0, synced), (2.5, started(1)))) == 1
+    stood = [(0.5, ProcessStalled("controller", 9.0)), (9.5, ProcessContinued("controller"))]
+    assert paced((0, RESTORED), *stood, (10.9, started(1))) == []
+    assert len(paced((0, RESTORED), (0.5, ProcessStalled("gym-0", 9.0)), (10.9, started(1)))) == 1
 
 
 def test_a_new_anchor_is_not_skipped_as_unchanged():
