@@ -40,7 +40,7 @@ class Use(Enum):
     FRESH = "fresh"  # no operation yet: only now may a checkpoint be loaded
     LOADING = "loading"
     OPEN = "open"
-    UNUSABLE = "unusable"  # a load failed half-way
+    UNUSABLE = "unusable"  # a load failed half-way, or it has started again within a life: its rows are gone
 
 
 class FakeDataPlane:
@@ -52,7 +52,7 @@ class FakeDataPlane:
         self.faults = faults or RowFaults()
         self.profile = msgspec.convert((profile or {}).get("data_plane", {}), DataPlaneProfile)
         self.partitions = {name: Partition() for name in PARTITIONS}
-        self.use = Use.FRESH
+        self.use = Use.FRESH if rt.incarnation == 1 else Use.UNUSABLE
         self._service = rt.random("data-plane", "service")
 
     async def main(self) -> None:

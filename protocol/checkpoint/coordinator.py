@@ -204,8 +204,9 @@ class GymCoordinator:
             answer = await self._ask(instance, Discover("", min(timeout_s, left_s / tries), grace_s, token=self.token))
             if answer.error is None or decide_cause(answer.error) is Cause.BROKEN:
                 break
-            if isinstance(answer.error, Refusal) and tries > 1:
-                await self.rt.sleep(self.job.rollout_recovery.resume_retry_s)  # it answers at once: ask later
+            if tries > 1:  # it refuses, or is dead and may start again: what is told at once is asked again later
+                rest_s = limit - (tries - 1) * left_s / tries - self.rt.now()
+                await self.rt.sleep(max(min(rest_s, self.job.watchdog.reprobe_s), 0.0))
         return answer
 
     async def retire_and_forget(self) -> None:

@@ -58,7 +58,7 @@ class Finalizer:
             found = await self.rt.call(DATA_PLANE, GetSamples(STAGING, keys))
         except ProtocolError as error:
             # Lost here means a read was lost: passed on as it is, the caller would take it for a lost publish.
-            raise Refusal(f"finalize {request.group}: its staged rows cannot be read: {error}", Cause.INFRA) from error
+            raise Refusal(f"finalize {request.group}: its staged rows cannot be read: {error}", cause_of(error)) from error
         return dict(found)
 
     async def _publish(self, group: str, rows: tuple[CanonicalRow, ...]) -> None:
@@ -70,13 +70,18 @@ class Finalizer:
             if isinstance(error, Lost):
                 # It may still arrive, after the clear.
                 raise OutcomeUnknown(f"finalize {group}: the put of its rows was lost: {error}") from error
-            raise Refusal(f"finalize {group}: its rows cannot be put: {error}", Cause.INFRA) from error
+            raise Refusal(f"finalize {group}: its rows cannot be put: {error}", cause_of(error)) from error
 
     async def _take_back(self, group: str, samples: tuple[str, ...], failed: ProtocolError) -> None:
         try:
             await self.rt.call(DATA_PLANE, ClearSamples(CANONICAL, samples))
         except ProtocolError as error:
             raise OutcomeUnknown(f"finalize {group}: put failed ({failed}), clearing its rows failed too ({error})") from error
+
+
+def cause_of(error: ProtocolError) -> Cause:
+    """Of a group that could not be read or put: tried again, unless the data plane itself cannot be trusted any more."""
+    return Cause.BROKEN if error.cause is Cause.BROKEN else Cause.INFRA
 
 
 def request_fault(request: FinalizeGroup, siblings: int) -> str:
