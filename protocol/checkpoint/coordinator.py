@@ -204,8 +204,8 @@ class GymCoordinator:
             answer = await self._ask(instance, Discover("", min(timeout_s, left_s / tries), grace_s, token=self.token))
             if answer.error is None or decide_cause(answer.error) is Cause.BROKEN:
                 break
-            if isinstance(answer.error, Refusal) and tries > 1:
-                await self.rt.sleep(self.job.rollout_recovery.resume_retry_s)  # it answers at once: ask later
+            if tries > 1 and limit - self.rt.now() > left_s - left_s / tries:
+                await self.rt.sleep(self.job.rollout_recovery.resume_retry_s)  # refused, or dead, at once: ask later
         return answer
 
     async def retire_and_forget(self) -> None:
