@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+MISSING = object()
 LEAVES = frozenset((str, int, bool, type(None)))  # of JSON, beside numbers that may be no number
 
 
@@ -51,8 +52,10 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
             yield from (f"{place}.{name} is missing" for name in shape if name not in value)
             yield from (f"{place}.{name} is no field of it" for name in value if name not in shape)
         for name, inner in shape.items():
-            if name in value and type(value[name]) is not inner:  # a leaf of its very type is right: nearly every one
-                yield from differences(value[name], inner, f"{place}.{name}")
+            item = value.get(name, MISSING)
+            if item is MISSING or type(item) is inner or (item is None and type(inner) is Maybe):
+                continue  # said above, or right: nearly every one is
+            yield from differences(item, inner, f"{place}.{name}")
     elif isinstance(shape, list):
         if not isinstance(value, list):
             yield f"{place} is no list"
