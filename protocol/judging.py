@@ -296,6 +296,7 @@ class Panel:
                 list(again.obligations(changed, external) or ())
             except Exception:  # the file's fault, whatever it was: what the life makes of it is judged by its events
                 again = type(judge)(judge.terms)
+                list(again.obligations(Durable({}), external) or ())
             self.judges.append(again)
         self.dispatch.clear()
         self._subscribe()

@@ -88,13 +88,20 @@ class RunRows(Message, frozen=True):
 
 
 class Coordinate(Message, frozen=True):
-    """Where one captured model call lies: its staging key, its row's digest and the cumulative chain digest."""
+    """Where one captured model call lies: its staging key, its row's digest and the cumulative chain digest.
+
+    Without a digest the capture failed: whether a row lies there at all is not known.
+    """
 
     key: str
     digest: str
     cumulative: str
     version: int
     tokens: int  # generated tokens, carry left out
+
+    @property
+    def captured(self) -> bool:
+        return bool(self.digest)
 
 
 class RowCompleted(Message, frozen=True):

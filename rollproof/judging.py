@@ -97,7 +97,7 @@ def _life(
     where = {name: name if folder is None else str(folder / name) for name in (history, start, end)}
     records = unpack_history(packed[history], where[history])
     records_fit(records, life.number, life.events, where[history])
-    panel = Panel(judges, scenario.terms)
+    panel = Panel(judges, scenario.terms_in(life.number))
     began = unpack_files(packed[start], where[start])
     hand = tampered(began, scenario.faults, life.number)
     panel.begin(Durable(began), life.external[0], changed=Durable(hand.after) if hand is not None else None)

@@ -257,6 +257,9 @@ VERBS: dict[str, type[Verb]] = {
     "tamper": Tamper,
 }
 RESTART = ("config", "tamper")
+ONE_LEVEL = ("target_level", "rollout_recovery.level_overrides")  # keys of the job that no life may have of its own
+# Requests that a peer carries out as often as they come: the transport brings them once at most, and the protocol rests on it.
+ONCE = ("RunRows", "Generate", "PutSamples", "LoadCheckpoint", "LoadWeights")
 FATES = ("kill", "restart", "stall", "hold")
 OPERATIONS = {
     kind.__name__.lower(): kind.__name__
@@ -305,6 +308,11 @@ def fault_from(
         return None, wrong + faults_of(error, f"{where}.do.{verb}")
     wrong += _misplaced(verb, (at["process"], event), arguments, job, services, f"{where}.do.{verb}")
     if "set" in arguments:
+        wrong += [
+            f"{where}.do.{verb}.set has {key}: groups of two levels in one run cannot be judged, give it in every life (life = 0)"
+            for key in arguments["set"]
+            if at["life"] != 0 and key.startswith(ONE_LEVEL)
+        ]
         try:
             with_values(job, arguments["set"])
         except ConfigError as error:
@@ -367,6 +375,11 @@ def _misplaced(
                          f"{nearest(operation, OPERATIONS)}")  # fmt: skip
         else:
             arguments["operation"] = OPERATIONS[operation]
+            if verb == "duplicate" and arguments["what"] == "request" and arguments["operation"] in ONCE:
+                wrong.append(
+                    f"{where}.operation is {arguments['operation']!r}: the transport brings such a request once at most, "
+                    "only its reply can be doubled (what = 'reply')"
+                )
     if "partition" in arguments:
         arguments["partition"] = PARTITION_NAMES[arguments["partition"]]
     return wrong

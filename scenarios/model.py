@@ -15,7 +15,7 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from protocol.config import Job
+from protocol.config import Job, fingerprint, with_values
 from protocol.judging import Contract, Terms
 from protocol.messages import PromptTask
 from scenarios.faults import Fault
@@ -71,14 +71,31 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def terms(self) -> Terms:
-        """The scenario as judges see it."""
+        """The scenario as judges see it, in a life whose job is the scenario's."""
+        return self.terms_in(0)
+
+    def terms_in(self, life: int) -> Terms:
+        """As judges see it in this life: a fault may have given its job other values."""
         return Terms(
             scenario=self.name,
-            job=self.job,
+            job=self._job_in(life),
             data_length=len(self.tasks),
             contract=self.contract,
             relative_rewards=self.environment in RELATIVE,
         )
+
+    def _job_in(self, life: int) -> Job:
+        """With other rollout semantics than the first life's nothing is restored: what lies there is judged by its own."""
+        first, job = self._changed(1), self._changed(life)
+        same = fingerprint(job, self.data_name) == fingerprint(first, self.data_name)
+        return job if same or not life else first
+
+    def _changed(self, life: int) -> Job:
+        values: dict[str, Any] = {}
+        for fault in self.faults:
+            if life and fault.verb == "config" and fault.life in (0, life) and fault.occurrence == 1:  # a life starts once
+                values.update(fault.arguments.get("set") or {})
+        return with_values(self.job, values) if values else self.job
 
     @cached_property
     def digest(self) -> str:

@@ -14,7 +14,10 @@ OWNED_BY_CANONICAL = ("FINALIZED", "CLAIMED_FOR_TRAINING", "APPLIED_UNCHECKPOINT
 
 
 class EveryOwnedStagingRowIsSaved(OnDisk):
-    """Every staging row that a saved ledger or a saved episode owns is in the same save, with the digest its receipt names."""
+    """Every staging row that a saved ledger or a saved episode owns is in the same save, with the digest its receipt names.
+
+    A call whose coordinate has no digest was not captured: nobody can say whether its row was stored, and nobody owns it.
+    """
 
     invariant = "I13"
     needs = (CutTaken,)
@@ -57,6 +60,8 @@ def _sealed(staged: dict[str, str], attempt: dict[str, object]) -> Iterator[str]
     receipt = attempt["receipt"]
     assert isinstance(receipt, dict), "a sealed attempt has a receipt"
     for call in receipt["calls"]:
+        if not call["digest"]:
+            continue
         found = staged.get(call["key"])
         where = f"row {call['key']} of the sealed {receipt['key']}"
         if found is None:
@@ -72,6 +77,6 @@ def _recorded(payload: Payload, name: str, part: dict[str, Any]) -> Iterator[str
         for key, record in (payload.read(f"gym/{name}/{participant}/episodes.msgpack") or {}).items():
             if key not in named or "calls" not in record:
                 continue  # left out of the manifest, or a tool state
-            rows = [call["key"] for call in record["calls"]]
+            rows = [call["key"] for call in record["calls"] if call["digest"]]
             if rows != list(named[key]):
-                yield f"{key} goes on from {len(rows)} model calls, the manifest names {len(named[key])} rows of it"
+                yield f"{key} goes on from {len(rows)} captured model calls, the manifest names {len(named[key])} rows of it"

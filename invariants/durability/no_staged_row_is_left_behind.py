@@ -8,6 +8,7 @@ from typing import Any
 
 from invariants.durability.payload import STAGING, Payload, payloads
 from protocol.history import (
+    AttemptDispatched,
     CutTaken,
     FinalizeDone,
     GroupDropped,
@@ -29,16 +30,27 @@ class NoStagedRowIsLeftBehind(Judge):
     """A staged row leaves staging when its group is published or dropped, and the step after it at the latest.
 
     A group that is published or dropped clears every row staged until then. Gym may run an attempt that was given up a little
-    longer and stage more: such rows go with the next step that commits after its group has left the ledger.
+    longer and stage more: such rows go with the next step that commits after its group has left the ledger. Rows of an execution
+    that the controller never sent are not known to it: they stay until the next restore.
     """
 
     invariant = "I49"
     needs = (CutTaken, RowStagedDone)
-    sees = (RowStagedIssued, FinalizeDone, StagingCleared, GroupDropped, GroupsClaimed, OptimizerIssued, StepCommitted)
+    sees = (
+        AttemptDispatched,
+        RowStagedIssued,
+        FinalizeDone,
+        StagingCleared,
+        GroupDropped,
+        GroupsClaimed,
+        OptimizerIssued,
+        StepCommitted,
+    )
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.staged: dict[str, int | None] = {}  # key -> when its put was answered; None: sent, and it may land at any time
+        self.sent: dict[str, None] = {}  # executions that the controller sent to Gym in this life
         self.cleared: dict[str, int] = {}  # group -> when its rows were to be gone
         self.left: dict[str, int] = {}  # group -> the commit with or after which it is in no ledger
         self.dropped: list[str] = []  # since the last commit
@@ -50,6 +62,8 @@ class NoStagedRowIsLeftBehind(Judge):
     def on(self, record: Record) -> Iterable[Violation]:
         event, now = record.event, record.sequence
         match event:
+            case AttemptDispatched(key=key):
+                self.sent[key] = None
             case RowStagedIssued(call=call):
                 self.staged[call] = None
             case RowStagedDone(call=call):
@@ -82,9 +96,10 @@ class NoStagedRowIsLeftBehind(Judge):
 
     def _is_left_behind(self, key: str, cut: int) -> bool:
         staged = self.staged.get(key, EARLIER)
-        if staged is None:
+        execution = key.partition("/")[0]
+        if staged is None or (staged != EARLIER and execution not in self.sent):
             return False
-        group = group_of_sample(sample_of_key(key.partition("/")[0]))
+        group = group_of_sample(sample_of_key(execution))
         cleared = self.cleared.get(group)
         if cleared is not None and staged < cleared < cut:
             return True

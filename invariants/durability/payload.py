@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.config import Job
 from protocol.judging import Durable, Judge, RunStatus, Violation
 
 LEDGER = "rollout_recovery.msgpack"
@@ -78,6 +79,14 @@ class Payload:
     def groups(self) -> list[dict[str, Any]]:
         ledger = self.read(LEDGER)
         return list(ledger.get("groups") or ()) if isinstance(ledger, dict) else []
+
+    def job(self, otherwise: Job) -> Job:
+        """The job of the life that wrote it, by its own config.yaml (JSON text); ``otherwise`` where that is none."""
+        try:
+            tables = msgspec.json.decode(self.files["config.yaml"])
+            return msgspec.convert(tables, Job) if "target_level" in tables else otherwise
+        except (KeyError, TypeError, msgspec.MsgspecError):
+            return otherwise
 
     def slots(self) -> list[dict[str, Any]]:
         sidecar = self.read(SIDECAR)

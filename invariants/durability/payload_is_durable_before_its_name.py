@@ -124,7 +124,7 @@ class PayloadIsDurableBeforeItsName(OnDisk):
         parts = SNAPSHOT_PARTS if payload.sequence else TRAINER_PARTS
         for part in parts:
             yield from _whole(payload, part)
-        if payload.sequence and self.terms.job.level >= Level.TURN:
+        if payload.sequence and payload.job(self.terms.job).level >= Level.TURN:
             yield from _whole(payload, GYM)
             yield from _gym(payload)
         yield from _belongs_together(payload)

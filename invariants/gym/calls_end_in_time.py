@@ -185,7 +185,7 @@ class CallsEndInTime(Judge):
 
     def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
         found = [self.broken(text) for text in self._silence(status)]
-        if status.outcome == "idle":
+        if status.outcome == "idle" and self.still_since < 0:
             found += [self.broken(f"The run went idle while {call[0]} of {call[1]} was open.") for call in self.open]
         return found
 

@@ -12,6 +12,9 @@ from protocol.history import (
     EpisodeEnded,
     EpisodeInstalled,
     LifeStarted,
+    ProcessContinued,
+    ProcessKilled,
+    ProcessStalled,
     ProcessStarted,
     Record,
     Restored,
@@ -24,13 +27,14 @@ class NothingIsRestoredInPart(Judge):
     """What refuses a restore does so before any instance is asked to install, and after a restore that failed while it was
     installing no instance keeps an installed episode or stays closed.
 
-    Told by Gym's own events: what is installed, what has ended, which door is closed.
+    Told by Gym's own events: what is installed, what has ended, which door is closed. An instance that stands still or is dead
+    when the run ends can undo nothing.
     """
 
     invariant = "I39"
     needs = (LifeStarted,)
-    sees = (AdmissionClosed, AdmissionOpened, ControlIssued, EpisodeEnded, EpisodeInstalled, ProcessStarted, Restored,
-            RunFailed)  # fmt: skip
+    sees = (AdmissionClosed, AdmissionOpened, ControlIssued, EpisodeEnded, EpisodeInstalled, ProcessContinued, ProcessKilled,
+            ProcessStalled, ProcessStarted, Restored, RunFailed)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -38,6 +42,7 @@ class NothingIsRestoredInPart(Judge):
         self.asked: dict[str, None] = {}  # instances that were asked to install
         self.installed: dict[str, str] = {}  # key -> instance, while it waits there
         self.closed: dict[str, str] = {}  # instance -> checkpoint
+        self.still: dict[str, None] = {}  # those that stand still, or are dead
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -53,7 +58,12 @@ class NothingIsRestoredInPart(Judge):
             self.closed[record.process] = event.checkpoint
         elif isinstance(event, AdmissionOpened):
             self.closed.pop(record.process, None)
+        elif isinstance(event, (ProcessKilled, ProcessStalled)):
+            self.still[event.process] = None
+        elif isinstance(event, ProcessContinued):
+            self.still.pop(event.process, None)
         elif isinstance(event, ProcessStarted):
+            self.still.pop(record.process, None)
             self.closed.pop(record.process, None)
             self.installed = {key: name for key, name in self.installed.items() if name != record.process}
         elif isinstance(event, ControlIssued):
@@ -68,8 +78,9 @@ class NothingIsRestoredInPart(Judge):
     def _failed(self, event: RunFailed) -> Iterator[str]:
         if event.error == "RestoreRefused" and self.asked:
             yield f"{', '.join(self.asked)} had been asked to install when the restore was refused ({event.message})"
-        if self.installed:
-            key, name = next(iter(self.installed.items()))
-            yield f"the restore failed ({event.error}), {len(self.installed)} episodes are still installed: {key} on {name}"
-        if self.closed:
-            yield f"the restore failed ({event.error}) and {', '.join(self.closed)} is still closed"
+        installed = [f"{key} on {name}" for key, name in self.installed.items() if name not in self.still]
+        if installed:
+            yield f"the restore failed ({event.error}), {len(installed)} episodes are still installed: {installed[0]}"
+        closed = [name for name in self.closed if name not in self.still]
+        if closed:
+            yield f"the restore failed ({event.error}) and {', '.join(closed)} is still closed"

@@ -85,7 +85,7 @@ class ParticipantsAreThere(Judge):
         ]
         if unnamed:
             return (self.broken(f"The refusal does not name what is missing ({'; '.join(unnamed)}): {event.message}", record),)
-        extra = [name for name, live in self.found.items() if any(p not in self.saved.get(name, ()) for p in live)]
+        extra = [name for name, live in self.found.items() if any(p not in self.saved.get(name, live) for p in live)]
         if not missing and extra and "RestoreRefused" not in self.terms.contract.may_end:
             return (
                 self.broken(f"The restore was refused though only {extra} have additional participants: {event.message}", record),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 from invariants.ledger.attempts import restore_point
 from protocol.history import (
+    AttemptSealed,
     CallBegun,
     CohortJudged,
     GroupDropped,
@@ -20,9 +22,10 @@ from protocol.history import (
     WeightsLoaded,
     WeightsSynced,
 )
-from protocol.identity import TRAINER, ordinal_of_group
+from protocol.identity import TRAINER, group_of_sample, ordinal_of_group, sample_of_key
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
+NO_PROMPT = hashlib.blake2b(b"tokens\x01" + bytes(4), digest_size=16).hexdigest()  # digest of no tokens
 Rows = dict[tuple[int, int], TrainedRow]  # (ordinal, generation) -> row
 
 
@@ -47,7 +50,8 @@ class TrainsAsTheReference(Judge):
 
     invariant = "PARITY-1"
     needs = (OptimizerApplied, StepCommitted)
-    sees = (CallBegun, CohortJudged, GroupDropped, ProcessStarted, PromptPassedOver, Restored, WeightsLoaded, WeightsSynced)
+    sees = (AttemptSealed, CallBegun, CohortJudged, GroupDropped, ProcessStarted, PromptPassedOver, Restored, WeightsLoaded,
+            WeightsSynced)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -61,6 +65,7 @@ class TrainsAsTheReference(Judge):
         self.trained: dict[tuple[int, int], int] = {}
         self.passed: dict[int, str] = {}
         self.apart: dict[int, None] = {}  # prompts of which some siblings were ranked without the others
+        self.ranked: dict[str, dict[str, None]] = {}  # sample -> its executions against which siblings were ranked
         self.ended = False
         self.version = 0  # of the trainer's weights
         self.synced = -1  # the last version that every worker carries, -1: none in this life
@@ -90,8 +95,13 @@ class TrainsAsTheReference(Judge):
                     self.broken(f"The trainer loaded weights of step {event.step}; this life starts from {self.start}.", record),
                 )
         elif type(event) is CohortJudged:
+            for key in event.members:
+                self.ranked.setdefault(sample_of_key(key), {})[key] = None
             if len(event.members) != self.size:
                 self.apart[ordinal_of_group(event.group)] = None
+        elif type(event) is AttemptSealed:
+            if any(key != event.key for key in self.ranked.get(event.sample, ())):  # an execution that is not trained
+                self.apart[ordinal_of_group(group_of_sample(event.sample))] = None
         elif type(event) is PromptPassedOver or type(event) is GroupDropped:
             self.passed[event.ordinal] = event.why
         elif type(event) is ProcessStarted:
@@ -178,6 +188,7 @@ class TrainsAsTheReference(Judge):
             "passed": tuple(sorted(self.passed)),
             "apart": tuple(sorted(self.apart)),
             "ended": self.ended,
+            "last": self.terms.job.train_steps,
         }
 
     # --- against the reference
@@ -189,8 +200,10 @@ class TrainsAsTheReference(Judge):
         found: list[str] = []
         theirs: dict[int, tuple[str, str, tuple[TrainedRow, ...]]] = reference["steps"]
         if self.ended and reference["ended"]:
-            want = [step for step in sorted(theirs) if step > self.start]
-            if sorted(self.committed) != want:
+            # A run that came back with another number of steps is over where the two still can be compared.
+            last = min(self.terms.job.train_steps, reference["last"])
+            want = [step for step in sorted(theirs) if self.start < step <= last]
+            if [step for step in sorted(self.committed) if step <= reference["last"]] != want:
                 found.append(f"steps {sorted(self.committed)} were committed from step {self.start} on, the reference has {want}")
         everywhere = {} if self.in_order else {at: row for _, _, rows in theirs.values() for at, row in rows_of(rows).items()}
         equal_so_far = True
@@ -226,11 +239,12 @@ class TrainsAsTheReference(Judge):
     def _compare_rows(self, step: int, ours: Rows, base: Rows, apart: Iterable[int], found: list[str]) -> None:
         fixed = self.terms.contract.fixed_order
         others = self._others(ours, base, apart) if self.terms.relative_rewards else {}
+        unknown = [*self._without_prompt(ours), *self._without_prompt(base)]
         for at, row in ours.items():
             other = base.get(at)
             if other is None:
                 continue  # its prompt is not in the reference's step: said already where that is a fault
-            if row.prompt != other.prompt:
+            if row.prompt != other.prompt and (fixed or row.ordinal not in unknown):
                 found.append(f"row {at} of step {step} has prompt {row.prompt}, the reference's {other.prompt}")
             elif fixed:
                 if substance(row) != substance(other):
@@ -240,6 +254,11 @@ class TrainsAsTheReference(Judge):
                     found.append(
                         f"row {at} of step {step} has the reference's spans and tools, but not its {_difference(row, other)}"
                     )
+
+    def _without_prompt(self, rows: Rows) -> list[int]:
+        """Prompts of which no call was captured in any sibling: their masked rows cannot say what was asked."""
+        valid = {row.ordinal: None for row in rows.values() if row.valid}
+        return [row.ordinal for row in rows.values() if row.ordinal not in valid and row.prompt == NO_PROMPT]
 
     def _others(self, ours: Rows, base: Rows, apart: Iterable[int]) -> dict[int, None]:
         """Prompts whose siblings are not all the reference's, or were not all ranked together in both runs."""

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from protocol.history import GroupMoved, LifeStarted, Record, Restored, RunEnded, StallReported, StepCommitted
+from protocol.history import (
+    GroupMoved,
+    LifeStarted,
+    ProcessContinued,
+    ProcessStalled,
+    Record,
+    Restored,
+    RunEnded,
+    StallReported,
+    StepCommitted,
+)
+from protocol.identity import CONTROLLER
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 STUCK = {
@@ -18,18 +29,21 @@ SLACK_S = 1e-6  # rounding of summed times
 
 class EveryRunProgressesOrEndsTyped(Judge):
     """Every run trains all its steps, or ends with a typed error that its contract allows, within its step and time budgets,
-    and while steps remain it publishes a group or commits a step at least once in a stall timeout.
+    and while steps remain it publishes a group or commits a step at least once in a stall timeout of its controller's running
+    time.
 
     Standing still is right only where the contract says so (``may_stall``), and then the watchdog must have said it.
     """
 
     invariant = "I67"
     needs = (LifeStarted,)
-    sees = (GroupMoved, Restored, RunEnded, StallReported, StepCommitted)
+    sees = (GroupMoved, ProcessContinued, ProcessStalled, Restored, RunEnded, StallReported, StepCommitted)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.steps = -1  # of RunEnded
+        self.start = 0  # the step this life was restored at
+        self.still_s = -1.0  # since when the controller stands still, -1: it does not
         self.progress = -1.0  # -1: no pump runs yet, or no step remains
         self.trained = False  # no step remains
         self.reported = False  # that there was none since
@@ -45,12 +59,19 @@ class EveryRunProgressesOrEndsTyped(Judge):
             return found
         if type(event) is RunEnded:
             self.steps = event.steps
-            if self.steps != self.terms.job.train_steps:
+            if self.steps != max(self.terms.job.train_steps, self.start):
                 return (self.broken(f"the run ended after {self.steps} of {self.terms.job.train_steps} steps", record),)
         elif type(event) is StallReported:
             self.reported = True
         elif type(event) is Restored:
-            self.progress = record.time
+            self.progress, self.start = record.time, event.step
+        elif type(event) is ProcessStalled:
+            if event.process == CONTROLLER:
+                self.still_s = record.time
+        elif type(event) is ProcessContinued:
+            if event.process == CONTROLLER:
+                self.progress += record.time - self.still_s if self.progress >= 0 else 0.0
+                self.still_s = -1.0
         return ()
 
     def _moved(self, record: Record) -> Iterable[Violation]:
@@ -73,8 +94,8 @@ class EveryRunProgressesOrEndsTyped(Judge):
                 return ()
             allowed = ", ".join(self.terms.contract.may_end) or "none"
             return (self.broken(f"the run failed with {status.error or 'an unnamed error'} (allowed: {allowed})"),)
-        if self.terms.contract.may_stall and self.reported:
-            return ()
+        if (self.terms.contract.may_stall and self.reported) or self.still_s >= 0:
+            return ()  # a controller that stands still for ever was made to
         what = STUCK.get(status.outcome, status.outcome)
         if self.terms.contract.may_stall:
             what = f"{what}, and no watchdog has said that nothing moves"

@@ -84,7 +84,7 @@ async def export(
         for key in sorted(episodes) if kind else ():
             record = episodes[key].record
             rt.record(EpisodeExported(key, name, kind, record.turn))
-            saved.append(SavedEpisode(key, name, kind, tuple(call.key for call in record.calls)))
+            saved.append(SavedEpisode(key, name, kind, tuple(call.key for call in record.calls if call.captured)))
     return tuple(saved)
 
 

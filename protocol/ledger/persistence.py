@@ -66,15 +66,18 @@ def turn_level_unfinished(groups: Iterable[Group]) -> tuple[Attempt, ...]:
 
 
 def expected_staging(groups: Iterable[Group], episodes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Staging keys that a payload needs: of sealed attempts before publication, and of saved episodes (capture key -> keys)."""
+    """Staging keys that a payload needs: of sealed attempts before publication, and of saved episodes (capture key -> keys).
+
+    Only of calls that were captured: of another one nobody knows whether its row was ever stored, and nobody reads it.
+    """
     keys: dict[str, None] = {}
     for group in groups:
         if group.status not in (GroupStatus.GENERATING, GroupStatus.READY_TO_FINALIZE):
             continue
         for sibling in group.siblings:
             attempt = sibling.current
-            if attempt.status is AttemptStatus.SEALED:
-                keys.update(dict.fromkeys(attempt.staging_keys))
+            if attempt.receipt is not None:
+                keys.update(dict.fromkeys(call.key for call in attempt.receipt.calls if call.captured))
     for saved in episodes.values():
         keys.update(dict.fromkeys(saved))
     return tuple(keys)

@@ -57,7 +57,7 @@ class GenerationWorker:
         )
         row = delta_row(request, version, tokens, logprobs)
         coordinate = await self.stage(row)
-        self.rt.record(CallEnded(request.call, "answered" if coordinate.digest else "capture-failed"))
+        self.rt.record(CallEnded(request.call, "answered" if coordinate.captured else "capture-failed"))
         return Generated(tokens, row.logprobs[len(request.carry) :], coordinate)
 
     async def stage(self, row: StagedRow) -> Coordinate:

@@ -205,7 +205,7 @@ class OpenLife:
         self.start = files
         self.external = external
         self.judge_ns = 0
-        self.panel = Panel(setting.judges, setting.scenario.terms)
+        self.panel = Panel(setting.judges, setting.scenario.terms_in(number))
         self.world = World(
             setting.scenario,
             setting.seed,

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from toy import Ask, Other, ToyFault, toy_world
 
+from protocol.config import Job
 from protocol.errors import Cause, Refusal
 from protocol.history import AnchorMade, EpisodeRefused
 from protocol.messages import PARKED, Generate, PromptTask, Row, RowRefused, RunRows
 from protocol.runtime import END
+from scenarios.faults import fault_from
 
 AT = {"process": "controller", "event": "AnchorMade"}
 QUIET_S = 60.0
@@ -388,3 +390,14 @@ def test_a_message_that_is_reordered_by_a_sender_that_stands_still_leaves_when_i
     )
     world = live(controller=main, gym_0=gym, faults=faults)
     assert len(asked(world)) == 2
+
+
+@pytest.mark.parametrize("operation", ["run_rows", "generate", "put_samples", "load_checkpoint", "load_weights"])
+def test_a_request_that_the_transport_brings_once_at_most_cannot_be_doubled(operation: str) -> None:
+    at = {"process": "controller", "event": "RowsSubmitted", "occurrence": 1, "edge": "after", "life": 1}
+
+    def refusal(what: str, verb: str = "duplicate") -> list[str]:
+        return fault_from(at, {verb: {"operation": operation, "to": "gym-0", "what": what}}, Job(), "faults[0]")[1]
+
+    assert "brings such a request once at most" in refusal("request")[0]
+    assert refusal("reply") == [] and refusal("request", "drop") == []

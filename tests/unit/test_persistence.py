@@ -20,6 +20,7 @@ from protocol.ledger.persistence import (
     refuse_full_step,
     turn_level_unfinished,
 )
+from protocol.ledger.receipts import receipt_of
 from protocol.ledger.records import AttemptStatus, Group, GroupStatus, LedgerFile, OpenStep
 from protocol.ledger.transitions import Claim, advance_group
 
@@ -248,6 +249,14 @@ def test_staging_owes_a_payload_its_sealed_rows_and_its_saved_episodes() -> None
     sealed = attempt(SEALED, 2).staging_keys
     saved = {f"{GROUP}_g1r0-a0": (f"{GROUP}_g1r0-a0/c0",)}
     assert expected_staging([mixed_group("turn")], saved) == (*sealed, f"{GROUP}_g1r0-a0/c0")
+
+
+def test_staging_owes_nothing_of_a_call_that_was_not_captured() -> None:
+    whole = receipt(f"{GROUP}_g0r0-a0")
+    calls = (msgspec.structs.replace(whole.calls[0], digest="", cumulative=""), whole.calls[1])
+    sealed = attempt(SEALED, receipt=receipt_of(whole.rollout_id, whole.key, calls), reward=0.0,
+                     staging_keys=tuple(call.key for call in calls))  # fmt: skip
+    assert expected_staging([group(sibling(sealed))], {}) == (whole.calls[1].key,)
 
 
 def test_a_published_group_owes_its_canonical_rows_and_no_staged_ones() -> None:

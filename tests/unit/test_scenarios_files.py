@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from protocol.config import Level
 from protocol.external import Service
 from scenarios.builtin import WORKPLACE
+from scenarios.faults import fault_from
 from scenarios.files import library, load
 from scenarios.model import InputError, Scenario
 
@@ -366,3 +368,19 @@ do = { fail_call = { operation = "effect", to = "mailer" } }
 )
 def test_a_service_that_cannot_be_told_apart_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in refusal(written(tmp_path, SMALL + text))
+
+
+def test_judges_see_the_job_of_each_life_unless_its_rollouts_mean_something_else() -> None:
+    scenario = load("small").scenario
+
+    def changed(life: int, **values: Any) -> Scenario:
+        at = {"process": "job", "event": "LifeStarted", "occurrence": 1, "edge": "after", "life": life}
+        fault, wrong = fault_from(at, {"config": {"set": values}}, scenario.job, "faults[0]")
+        assert fault is not None and wrong == []
+        return msgspec.structs.replace(scenario, faults=(fault,))
+
+    longer = changed(2, train_steps=5)
+    assert [longer.terms_in(life).job.train_steps for life in (1, 2, 3)] == [2, 5, 2]
+    assert [changed(0, train_steps=5).terms_in(life).job.train_steps for life in (1, 2)] == [5, 5]
+    assert longer.terms.job == scenario.job
+    assert changed(2, num_prompts_per_step=3).terms_in(2).job == scenario.job

@@ -140,6 +140,8 @@ def faults_of(do: dict[str, Any], **at: Any) -> list[str]:
         ({"config": {"instance": "gym-0", "drop_participant": "a", "add_participant": "b"}}, {}, "exactly one of"),
         ({"config": {"add_participant": "b"}}, {}, "a participant needs its instance"),
         ({"config": {"instance": "gym-0", "set": {"seed": 1}}}, {}, "nothing else has one"),
+        ({"config": {"set": {"target_level": "sibling"}}}, {}, "give it in every life (life = 0)"),
+        ({"config": {"set": {"rollout_recovery.level_overrides": {}}}}, {}, "give it in every life (life = 0)"),
         ({"config": {"set": {"seeds": 1}}}, {}, "job.seeds is not a known key"),
         ({"config": {"set": {"watchdog.interval_s": "soon"}}}, {}, "job.watchdog.interval_s is 'soon'"),
     ],
@@ -249,3 +251,16 @@ def test_a_saved_run_of_a_tampered_life_is_judged_as_it_was_when_it_ran() -> Non
     finished = run_once(loaded, Command(scenario="old-schema"), 0, plan)
     assert (finished.judged.verdict, finished.judged.violations) == (Verdict.HELD, [])
     assert finished.judged.messages == []
+
+
+def test_a_judge_that_cannot_read_a_changed_file_still_knows_what_outside_services_hold() -> None:
+    scenario = load("effects").scenario
+    do = {"tamper": {"path": "newest-snapshot/rollout_recovery.msgpack", "change": "drop_field", "field": "groups"}}
+    fault, wrong = fault_from(AT, do, scenario.job, "faults[0]")
+    assert fault is not None and wrong == []
+    contract = msgspec.structs.replace(scenario.contract, may_end=("RestoreRefused",))
+    changed = msgspec.structs.replace(scenario, faults=(*scenario.faults, fault), contract=contract)
+    plan = (PlanItem("controller", "SnapshotPublished", 2, 0, "none"),)
+    _, second = run_plan(Setting(scenario=changed, seed=0, judges=JUDGES), plan)
+    assert second.external[0].landed and second.status.outcome == "failed"
+    assert second.panel.violations == []

@@ -6,6 +6,7 @@ from run_files import bootstrap, by_controller, checkpoint, cut, group, judge, s
 
 from invariants.durability.no_staged_row_is_left_behind import NoStagedRowIsLeftBehind
 from protocol.history import (
+    AttemptDispatched,
     FinalizeDone,
     GroupDropped,
     GroupsClaimed,
@@ -19,9 +20,11 @@ from protocol.history import (
 ROW = "e0p0i1_g0r0-a0/c0"
 NAME = "e0p0i1"
 
+SENT = ("controller", AttemptDispatched(f"{NAME}_g0", f"{NAME}_g0r0-a0", "gym-0", 1))
+
 
 def staged(key=ROW):
-    return [("worker-0", RowStagedIssued(key)), ("worker-0", RowStagedDone(key, 3, "d"))]
+    return [SENT, ("worker-0", RowStagedIssued(key)), ("worker-0", RowStagedDone(key, 3, "d"))]
 
 
 def step(number):
@@ -42,6 +45,12 @@ def test_a_row_of_a_published_group_in_a_later_save_breaks_I49():
 
 def test_a_row_that_was_staged_after_its_group_was_published_may_still_be_there():
     assert found(*by_controller(PUBLISHED), *staged(), *by_controller(cut())) == []
+
+
+def test_a_row_of_an_execution_that_nobody_sent_stays_until_a_restore():
+    stray = f"{NAME}_g0r999-a0/c0"
+    assert found(*staged(stray), *by_controller(PUBLISHED, cut()), rows=(stray,)) == []
+    assert len(found(*staged(), *staged(stray), *by_controller(PUBLISHED, cut()), rows=(ROW, stray))) == 1
 
 
 def test_a_row_of_an_open_group_belongs_into_the_save():

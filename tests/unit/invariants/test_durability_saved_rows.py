@@ -203,9 +203,18 @@ def test_a_manifest_that_names_fewer_rows_than_the_record_goes_on_from_breaks_I1
     def saved(rows):
         episode = {"rollout_id": "e0p0i1_g0r0", "attempt": 0, "staging_keys": rows}
         gym = {"instances": {"gym-0": {"participants": ["agent"], "episodes": [episode], "restarts": []}}}
-        record = {"e0p0i1_g0r0-a0": {"turn": 2, "calls": [{"key": "c0"}, {"key": "c1"}]}}
+        record = {"e0p0i1_g0r0-a0": {"turn": 2, "calls": [{"key": "c0", "digest": "d0"}, {"key": "c1", "digest": "d1"}]}}
         records = {f"{ROOT_OF_1}/gym/gym-0/agent/episodes.msgpack": pack(record)}
         return {**bootstrap(), **snapshot(1, staging=["c0", "c1"], gym=gym), **records}
 
     assert judge(EveryOwnedStagingRowIsSaved, start=saved(["c0", "c1"])) == []
     assert "the manifest names 1 rows" in judge(EveryOwnedStagingRowIsSaved, start=saved(["c0"]))[0].found
+
+
+def test_a_call_that_was_not_captured_is_owned_by_nobody_whether_its_row_was_stored_or_not():
+    one = group(0, keys=("k0", "k1"))
+    one["siblings"][0]["attempts"][0]["receipt"]["calls"][0]["digest"] = ""
+    for staging in (["e0p0i1/k0", "e0p0i1/k1"], ["e0p0i1/k1"]):
+        assert judge(EveryOwnedStagingRowIsSaved, start={**bootstrap(), **snapshot(1, groups=[one], staging=staging)}) == []
+    without = {**bootstrap(), **snapshot(1, groups=[one], staging=["e0p0i1/k0"])}
+    assert "e0p0i1/k1 of the sealed" in judge(EveryOwnedStagingRowIsSaved, start=without)[0].found

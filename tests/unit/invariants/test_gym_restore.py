@@ -61,6 +61,12 @@ def test_an_additional_participant_is_allowed_and_refusing_it_breaks_I40():
     assert participants(*more, refused("gym-0 has judge"), contract=Contract(may_end=("RestoreRefused",))) == []
 
 
+def test_a_restore_that_is_refused_for_another_reason_is_not_refused_for_a_participant():
+    assert participants(*BOTH, found("gym-2", "agent"), refused("instance gym-2 is not in it")) == []
+    nothing = judged(ParticipantsAreThere, *BOTH, refused("other rollout semantics"), start={}, life=2, given=terms(None))
+    assert nothing == []
+
+
 def test_a_restore_without_a_participant_that_saved_state_breaks_I40():
     assert participants(*LESS, RESTORED) == ["Restored though gym-1 lacks resources (live: ['agent'])."]
 

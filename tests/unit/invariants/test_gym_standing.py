@@ -21,6 +21,9 @@ from protocol.history import (
     EpisodeParked,
     MarkForgotten,
     PhaseMoved,
+    ProcessContinued,
+    ProcessKilled,
+    ProcessStalled,
     Restored,
     RetireMarked,
     RunFailed,
@@ -174,3 +177,14 @@ def test_another_turn_state_or_attempt_breaks_TURN_1():
     assert len(found(SavedAtItsLastBoundary, installed(2), start=saved())) == 1
     assert len(found(SavedAtItsLastBoundary, installed(state={"tables": {}}), start=saved())) == 1
     assert len(found(SavedAtItsLastBoundary, installed(key=f"{KEY[:-1]}2"), start=saved())) == 1
+
+
+def test_an_instance_that_stands_still_or_is_dead_can_undo_no_restore():
+    still = ("job", ProcessStalled("gym-0", 0.0))
+    dead = ("job", ProcessKilled("gym-0"))
+    for what in (still, dead):
+        assert found(NothingIsRestoredInPart, ASK, CLOSE, INSTALL, what, ("controller", LOST)) == []
+    again = ("job", ProcessContinued("gym-0"))
+    assert len(found(NothingIsRestoredInPart, ASK, CLOSE, INSTALL, still, again, ("controller", LOST))) == 2
+    other = ("job", ProcessStalled("gym-1", 0.0))
+    assert len(found(NothingIsRestoredInPart, ASK, CLOSE, INSTALL, other, ("controller", LOST))) == 2

@@ -12,8 +12,9 @@ from run_files import cut
 from invariants.ledger.every_prompt_once import EveryPromptOnce
 from invariants.ledger.groups_are_whole import GroupsAreWhole
 from invariants.ledger.one_open_step import OneOpenStep
-from invariants.ledger.training import TrainsAsTheReference
+from invariants.ledger.training import NO_PROMPT, TrainsAsTheReference
 from protocol.history import (
+    AttemptSealed,
     CallBegun,
     CohortJudged,
     CursorMoved,
@@ -349,6 +350,38 @@ def test_a_relative_reward_is_compared_where_all_siblings_are_the_references_and
     sibling = (*rows(0), row(1, 0, spans=((0, 3),), content="x"), row(1, 1, reward=0.9))
     assert relative(*other(1, sibling)) == []
     assert "content x" in relative(*other(1, (*rows(0), row(1, 0), row(1, 1, content="x"))))[0]
+
+
+def test_a_reward_relative_to_an_execution_that_is_not_trained_is_compared_with_nothing():
+    given = msgspec.structs.replace(terms(), relative_rewards=True)
+    better = (*rows(0), row(1, 0), row(1, 1, reward=0.9))
+
+    def found(sealed):
+        ranked = ("gym-0", CohortJudged(name(1), 0, (f"{name(1)}_g0r0-a0", f"{name(1)}_g1r0-a0"), (), (0, 1)))
+        seal = AttemptSealed(f"{name(1)}_g0", sealed, sealed, "r", 1)
+        steps = (LOADED, ranked, ("controller", seal), *other(1, better))
+        return judged(TrainsAsTheReference, *steps, given=given, reference=reference(), life=2, status=CRASHED)
+
+    assert "reward 0.9 for 0.5" in found(f"{name(1)}_g0r0-a0")[0]
+    assert found(f"{name(1)}_g0r1-a0") == []
+
+
+def test_a_group_of_which_no_call_was_captured_cannot_say_its_prompt():
+    masked = rows(1, prompt=NO_PROMPT, valid=False, spans=(), content="", tools="", reward=0.0)
+    assert [text for text in against(*other(1, (*rows(0), *masked)), status=CRASHED) if "prompt" in text] == []
+    other_prompt = rows(1, prompt="q", valid=False, spans=(), content="", tools="", reward=0.0)
+    assert "has prompt q" in against(*other(1, (*rows(0), *other_prompt)), status=CRASHED)[0]
+    half = (*rows(0), masked[0], row(1, 1))
+    assert f"has prompt {NO_PROMPT}" in against(*other(1, half), status=CRASHED)[0]
+
+
+def test_a_run_that_comes_back_with_more_or_fewer_steps_is_compared_up_to_the_shorter_one():
+    ended = RunStatus("ended")
+    first, second = other(1, rows(0, 1, life=2)), other(2, rows(2, 3, life=2, step=2))
+    assert against(*first, train_steps=1, status=ended) == []
+    more = other(3, rows(4, 5, life=2, step=3))
+    assert against(*first, *second, *more, train_steps=3, status=ended) == []
+    assert "the reference has [1, 2]" in against(*first, train_steps=2, status=ended)[0]
 
 
 def test_other_prompts_in_a_step_break_PARITY_1_unless_prompts_may_be_dropped():

@@ -6,7 +6,17 @@ import pytest
 from run_files import ENDED, by_controller, judge, terms
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
-from protocol.history import GroupMoved, Record, Restored, RunEnded, StallReported, StepCommitted, key_set
+from protocol.history import (
+    GroupMoved,
+    ProcessContinued,
+    ProcessStalled,
+    Record,
+    Restored,
+    RunEnded,
+    StallReported,
+    StepCommitted,
+    key_set,
+)
 from protocol.judging import Contract, Durable, Panel, RunStatus
 
 
@@ -80,3 +90,24 @@ def test_being_stuck_is_right_only_if_the_contract_allows_it_and_the_watchdog_sa
     assert len(timed((0, RESTORED), (601, STALLED), status=stuck)) == 1
     moved = [(0, RESTORED), (601, STALLED), (602, PUBLISHED)]  # what was said is about an earlier stall
     assert len(timed(*moved, contract=MAY_STALL, status=stuck)) == 1
+
+
+def test_what_a_run_may_stand_still_is_measured_in_its_controllers_own_running_time():
+    stood = [(0, RESTORED), (10, ProcessStalled("controller", 650.0)), (660, ProcessContinued("controller"))]
+    assert timed(*stood, (1200, PUBLISHED), (1201, RunEnded(3))) == []
+    assert timed(*stood, (1300, PUBLISHED), (1301, RunEnded(3))) == ["no group was published and no step committed for 650.000 s"]
+    other = [(0, RESTORED), (10, ProcessStalled("gym-0", 650.0)), (660, ProcessContinued("gym-0"))]
+    assert len(timed(*other, (670, PUBLISHED), (671, RunEnded(3)))) == 1
+
+
+def test_a_controller_that_is_held_for_ever_is_not_to_blame():
+    held = ProcessStalled("controller", 0.0)
+    assert timed((0, RESTORED), (5, held), status=RunStatus("idle")) == []
+    assert len(timed((0, RESTORED), (5, held), (6, ProcessContinued("controller")), status=RunStatus("idle"))) == 1
+    assert len(timed((0, RESTORED), (5, ProcessStalled("gym-0", 0.0)), status=RunStatus("idle"))) == 1
+
+
+def test_a_run_that_comes_back_behind_its_last_step_has_nothing_to_do():
+    beyond = Restored("step_5", 0, 5, 5, 0, 10, 4, 0, 0, 0, NOTHING, NOTHING, NOTHING, NOTHING, "")
+    assert judged(beyond, RunEnded(5), status=ENDED) == []
+    assert "after 6 of 3 steps" in judged(beyond, RunEnded(6), status=ENDED)[0].found
