@@ -11,6 +11,7 @@ from protocol.judging import Violation
 from reports.timeline import event_line, first_lines, last_lines
 
 EVENTS_SHOWN = 30  # before the crash, and of the second life
+EVENTS_AROUND = 8  # before the event that a guarantee was found broken at
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +23,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     words: tuple[str, ...]
     at: str  # the event it was found at, '' for none
+    around: tuple[str, ...]  # what was recorded just before that event, in its life
     before: tuple[str, ...]
     after: tuple[str, ...]
     command: str
@@ -42,6 +44,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             token=token,
             words=tuple(words),
             at=_place(violation, histories),
+            around=tuple(_around(violation, histories)),
             before=tuple(last_lines(before, EVENTS_SHOWN)),
             after=tuple(first_lines(last, EVENTS_SHOWN)) if len(histories) > 1 else (),
             command=command,
@@ -60,6 +63,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if self.at:
             out.append(f"  at:       {self.at}")
+            out += [f"            after {line.strip()}" for line in self.around]
         if self.note:
             out.append(f"  note:     {self.note}")
         if self.token:
@@ -77,9 +81,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 def _place(violation: Violation, histories: Sequence[Sequence[Record]]) -> str:
     """The event a violation was found at, looked up by its life and sequence number."""
+    records, index = _found(violation, histories)
+    return f"life {records[index].life}: {event_line(records[index]).strip()}" if records else ""
+
+
+def _around(violation: Violation, histories: Sequence[Sequence[Record]]) -> list[str]:
+    records, index = _found(violation, histories)
+    return [event_line(record) for record in records[max(index - EVENTS_AROUND, 0) : index]]
+
+
+def _found(violation: Violation, histories: Sequence[Sequence[Record]]) -> tuple[Sequence[Record], int]:
     for records in histories:
         if violation.sequence >= 0 and records and records[0].life == violation.life:
-            for record in records:
+            for index, record in enumerate(records):
                 if record.sequence == violation.sequence:
-                    return f"life {record.life}: {event_line(record).strip()}"
-    return ""
+                    return records, index
+    return (), 0

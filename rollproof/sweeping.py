@@ -34,10 +34,9 @@ from scenarios.model import InputError
 from sim.explore.lost import as_plain, lost_work_of
 from sim.explore.points import Plan, PlanItem
 from sim.explore.result import SweepResult
-from sim.explore.sweep import PartialWish, sweep
+from sim.explore.sweep import UNREACHED, PartialWish, sweep, unreached
 
 Progress = Callable[[str, int, int], None]
-UNREACHED = "reached nowhere or crashed:"  # how the engine's message about one seed begins
 SUMMED = ("events", "steps", "crash_points", "classes", "runs", "outcomes", "judged", "fired", "not_covered", "cpu_s", "wall_s")
 
 
@@ -152,6 +151,7 @@ def _failures_again(
                 token=str(token) if failure.plan else "",
                 words=(),
                 at="",
+                around=(),
                 before=(),
                 after=(),
                 command=command.replay(token) if failure.plan else command.run(seed),
@@ -216,7 +216,7 @@ def merge(results: list[SweepResult]) -> dict[str, Any]:
     ]
     missing = [row["invariant"] for row in out["judges"] if row["verdict"] == Verdict.UNKNOWN.value]
     if missing:
-        out["messages"].append(f"{UNREACHED} {', '.join(missing)}")
+        out["messages"].append(unreached(missing))
     out["history_hash"] = hashlib.sha256("".join(report["history_hash"] for report in reports).encode()).hexdigest()
     if any(report["verdict"] == Verdict.BROKEN.value for report in reports):
         out["verdict"] = Verdict.BROKEN.value

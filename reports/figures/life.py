@@ -77,7 +77,8 @@ class LifeFold:
         for handler in self._handlers.get(type(event), ()):
             handler(record, event)
         if isinstance(event, FaultInjected):
-            self._faults[event.fault] += 1
+            if not event.detail.startswith("armed"):  # it is recorded once more when what it armed has happened
+                self._faults[event.fault] += 1
         elif isinstance(event, StallReported):
             self._stalls += 1
 

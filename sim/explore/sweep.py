@@ -20,7 +20,13 @@ from sim.explore.verify import verify_classes_afresh, verify_merged_points
 from sim.faults import without_effect
 
 OUTCOMES = ("none", "all")
+UNREACHED = "reached nowhere:"  # how the message about judges begins
 PartialWish = tuple[Sequence[str], str, float]  # processes, verb, seconds (scenarios.partial)
+
+
+def unreached(judges: Sequence[str]) -> str:
+    """Which judges were to be reached and were not, and where a scenario says which ones are to be."""
+    return f"{UNREACHED} {', '.join(judges)} ([expect] judges in the scenario names those that must be)"
 
 
 def sweep(
@@ -149,7 +155,7 @@ def _result(explorer: Explorer, judged: Sequence[int], lost: Losses, verified: V
     messages += _vacuous_faults(explorer)
     not_reached = [row["invariant"] for row in by_judge if row["verdict"] == Verdict.UNKNOWN.value]
     if not_reached:
-        messages.append(f"reached nowhere or crashed: {', '.join(not_reached)}")
+        messages.append(unreached(not_reached))
     if verified.disagreements:
         verdict = Verdict.UNKNOWN  # what the harness says cannot be trusted either way
     elif broken:

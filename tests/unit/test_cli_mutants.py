@@ -42,7 +42,7 @@ def test_bugs_are_chosen_by_name_number_and_area() -> None:
 def test_the_exit_code_says_whether_all_are_caught(
     outcomes: tuple[Outcome, ...], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(commands, "run_selected", lambda mutants, points, tell: matrix(*outcomes))
+    monkeypatch.setattr(commands, "run_selected", lambda mutants, excluded, points, tell: matrix(*outcomes))
     assert main(["mutants", "--json"]) == code
     report = json.loads(capsys.readouterr().out)
     assert FIELDS <= set(report) and ROW_FIELDS <= set(report["rows"][0])
