@@ -48,23 +48,22 @@ class ALostCohortIsANewGroupAttempt(Judge):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
-        kind = type(event)
-        if kind is MutationLeft:
+        if type(event) is MutationLeft:
             return self._left(record) if record.task in self.replaced else ()
-        if kind is AttemptReserved:
+        if type(event) is AttemptReserved:
             if event.why in REPLACED:
                 self.replaced.setdefault(record.task, {})[group_of(event.sample)] = None
-        elif kind is AttemptSealed:
+        elif type(event) is AttemptSealed:
             self.sealed.setdefault(group_of(event.sample), {})[event.sample] = None
-        elif kind is GroupReserved:
+        elif type(event) is GroupReserved:
             self.attempt[event.group] = 0
-        elif kind is GroupAttemptRaised:
+        elif type(event) is GroupAttemptRaised:
             return self._raised(event, record)
-        elif kind is RowsSubmitted:
+        elif type(event) is RowsSubmitted:
             known = self.attempt.get(event.group)
             if known is not None and event.group_attempt not in (-1, known):
                 return (self.broken(f"{event.group} was sent as attempt {event.group_attempt}; it has reached {known}.", record),)
-        elif kind is RestoreChosen and is_another_point(event, self.point):
+        elif type(event) is RestoreChosen and is_another_point(event, self.point):
             self.attempt.clear()
         return ()
 
