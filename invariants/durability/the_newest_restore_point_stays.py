@@ -24,6 +24,7 @@ from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 NONE = (-1, -1)  # no restore point
 TAKES = ("remove", "rename", "write")  # what may take something away
+BOOTSTRAP = "bootstrap/rollout_snapshots"
 
 
 class TheNewestRestorePointStays(Judge):
@@ -160,6 +161,9 @@ class TheNewestRestorePointStays(Judge):
             there, keep = [path for path in self.have if parent(path) == root], self.terms.job.rollout_checkpointing.keep_latest_k
             if self.published == root and len(there) > keep:
                 yield f"{len(there)} snapshots are below {event.anchor} after the last one was published, {keep} are kept"
+            first = [path for path in self.have if parent(path) == BOOTSTRAP] if self.published not in ("", BOOTSTRAP) else []
+            if first:
+                yield f"{len(first)} snapshots are left in {BOOTSTRAP}, and one of {parent(self.published)} was published since"
             for folder in [folder for folder in self.left_over if parent(folder) == root]:
                 del self.left_over[folder]
                 yield f"{folder} of a snapshot that was given up is still there when snapshot {event.sequence} starts"

@@ -292,6 +292,15 @@ def test_a_run_that_has_ended_leaves_its_last_step():
     assert judge(TheNewestRestorePointStays, ended, start=bootstrap(), status=ENDED, given=unsaved) == []
 
 
+def test_snapshots_of_step_0_that_outlive_one_of_a_trainer_checkpoint_break_I23():
+    start = {**START, **checkpoint(1)}
+    steps = by_controller(SnapshotPublished("step_1", 1, 1, 1, 1, 1), SnapshotStarted("step_1", 2, False))
+    found = [one.found for one in judge(TheNewestRestorePointStays, *steps, start=start)]
+    assert found == ["1 snapshots are left in bootstrap/rollout_snapshots, and one of step_1 was published since"]
+    pruned = by_controller(*effects(f"remove {FINAL}"))
+    assert judge(TheNewestRestorePointStays, steps[0], *pruned, steps[1], start=start) == []
+
+
 def test_one_less_than_is_kept_breaks_I23():
     assert "the newest 2 are kept" in stays(f"remove {FINAL}", start={**START, **snapshot(2)})[0].found
     steps = {**checkpoint(1), **checkpoint(2), **checkpoint(3)}
