@@ -161,6 +161,8 @@ def test_a_partial_crash_is_read_as_it_is_written(text: str) -> None:
         ("kill:gym-0@EpisodeAdmited-1", "did you mean 'EpisodeAdmitted'?"),
         ("kill:gym-0@EpisodeAdmitted-0", "they count from 1"),
         ("stall:gym-0:0@EpisodeAdmitted-1", "a stall of 0 seconds is none"),
+        ("kill:gym-0:5@EpisodeAdmitted-1", "a kill has no seconds"),
+        ("stall:gym-0:" + "9" * 400 + "@EpisodeAdmitted-1", "its seconds are more than 100000"),
     ],
 )
 def test_what_is_no_partial_crash_is_refused_in_one_line(text: str, says: str) -> None:
