@@ -12,14 +12,17 @@ import pytest
 from toy import Ask
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
+from invariants.registry import JUDGES
 from protocol.errors import Lost
 from protocol.history import AnchorMade, CallBegun, LifeStarted, ProcessStarted, Record, RestoreChosen, RunEnded, RunFailed
 from protocol.judging import Verdict
 from protocol.runtime import Runtime
 from rollproof.cli import main
+from scenarios.files import load
 from scenarios.model import InputError
 from scenarios.partial import Partial
-from sim.explore.partial import addresses
+from sim.explore.lives import Setting, run_life
+from sim.explore.partial import addresses, run_partials
 from sim.explore.result import SweepResult
 from sim.explore.sweep import sweep
 
@@ -244,3 +247,11 @@ def test_a_run_with_a_partial_crash_is_saved_and_judged_again(tmp_path: Path, ca
 def test_options_that_make_no_sense_are_refused(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([words[0], "workplace", *words[1:]]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_job_that_is_started_again_finds_the_outside_services_as_it_left_them() -> None:
+    setting = Setting(scenario=load("effects").scenario, seed=0, judges=JUDGES)
+    reference = run_life(setting, 1, {}, {}, None)
+    first, second = run_partials(setting, (Partial("kill", "data-plane", "FileDone", 21, 0.0),), reference.panel.summaries())
+    assert first.external[1].landed and second.external[0] == first.external[1]
+    assert first.panel.violations == second.panel.violations == []
