@@ -18,7 +18,7 @@ help:
 	@echo "make check    format, lint, types, tests"
 	@echo "make bench    measurements that the README quotes"
 	@echo "make nightly  everything without a time limit"
-	@echo "make docs     docs/events.md from the types"
+	@echo "make docs     docs/events.md and docs/figures.md from the types"
 
 install: $(READY)
 
@@ -52,6 +52,7 @@ nightly: check slow
 
 docs: $(READY)
 	$(BIN)/python -m protocol.vocabulary > docs/events.md
+	$(BIN)/python -m reports.figures.page > docs/figures.md
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -62,6 +62,7 @@ from invariants.ledger.training import TrainsAsTheReference
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
 from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
+from invariants.liveness.unhealthy_peers_are_reported import UnhealthyPeersAreReported
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
@@ -69,6 +70,7 @@ JUDGES: tuple[type[Judge], ...] = (
     FailuresArePaidFor,  # BUDGET-1
     CohortsAreJudgedWhole,  # COHORT-1
     LateCallsChangeNothing,  # CONTROL-1
+    UnhealthyPeersAreReported,  # HEALTH-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2
     OneSealedAttempt,  # I3

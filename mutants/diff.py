@@ -149,7 +149,10 @@ def _patched(text: str, hunks: Sequence[Hunk], name: str) -> str:
         expected = max(hunk.line - 1, 0) + shift if hunk.before else min(hunk.line + shift, len(lines))
         place = _place(lines, hunk.before, expected)
         if place is None:
-            raise Stale(f"{name}: hunk {number} (line {hunk.line}) does not fit: its lines are not there, or more than once")
+            raise Stale(
+                f"{name}: hunk {number} (line {hunk.line}) does not fit: "
+                "its lines are not there (is the change in the tree already?), or more than once"
+            )
         lines[place : place + len(hunk.before)] = hunk.after
         shift += place - expected + len(hunk.after) - len(hunk.before)
     return "\n".join(lines) + "\n" if lines else ""

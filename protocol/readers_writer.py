@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.history import (
+    Event,
     ExclusiveEntered,
     ExclusiveLeft,
     ExclusiveQueued,
@@ -39,6 +40,20 @@ class ReadersWriter:
         self.changed = rt.signal()
         self.changed.what, self.changed.owed_by = f"the {name} lock", self.awaited_by
 
+    async def until_open(self, begins: Event) -> float:
+        """Wait while a checkpoint is active or asks; returns how long, in seconds. A wait that is cancelled says so."""
+        asked = self.rt.now()
+        self.rt.record(begins)
+        waiting = True
+        try:
+            while self.closed:
+                await self.changed.wait()
+            waiting = False
+        finally:
+            if waiting:
+                self.rt.record(WaitGivenUp(lock=self.name))
+        return self.rt.now() - asked
+
     def mutation(self, kind: str) -> Mutation:
         return Mutation(self, kind)
 
@@ -66,24 +81,9 @@ class Mutation:
         if depth is not None:
             lock.holders[task] = depth + 1
             return
-        waited_s = await self._until_open() if lock.closed else 0.0
+        waited_s = await lock.until_open(MutationWaits(barrier=lock.name, kind=self.kind)) if lock.closed else 0.0
         lock.holders[task] = 1
         lock.rt.record(MutationEntered(barrier=lock.name, kind=self.kind, waited_s=waited_s))
-
-    async def _until_open(self) -> float:
-        """Returns how long it took, in seconds."""
-        lock = self.lock
-        asked = lock.rt.now()
-        lock.rt.record(MutationWaits(barrier=lock.name, kind=self.kind))
-        waiting = True
-        try:
-            while lock.closed:
-                await lock.changed.wait()
-            waiting = False
-        finally:
-            if waiting:
-                lock.rt.record(WaitGivenUp(lock=lock.name))
-        return lock.rt.now() - asked
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         lock = self.lock
@@ -109,7 +109,7 @@ class Exclusive:
         assert lock.rt.task() not in lock.holders, "a task that holds a mutation would wait for itself"
         asked = lock.rt.now()
         if lock.closed:
-            await self._until_free()
+            await lock.until_open(ExclusiveQueued(barrier=lock.name))
         lock.closed = True  # before the drain: mutations that come from now on wait
         lock.closer = lock.rt.task()
         lock.rt.record(ExclusiveWaited(barrier=lock.name))
@@ -122,18 +122,6 @@ class Exclusive:
             if not entered:  # cancelled while waiting: whoever waits behind us goes on
                 self._leave()
         lock.rt.record(ExclusiveEntered(barrier=lock.name, waited_s=lock.rt.now() - asked))
-
-    async def _until_free(self) -> None:
-        lock = self.lock
-        lock.rt.record(ExclusiveQueued(barrier=lock.name))
-        waiting = True
-        try:
-            while lock.closed:
-                await lock.changed.wait()
-            waiting = False
-        finally:
-            if waiting:
-                lock.rt.record(WaitGivenUp(lock=lock.name))
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._leave()

@@ -43,7 +43,7 @@ def junit_xml(report: Mapping[str, Any], evidence: Sequence[Evidence], guarantee
                     case, "error", message="UNKNOWN: reached nowhere, or the judge crashed", type="UNKNOWN"
                 ).text = _clean(messages)
             case "N/A":
-                ET.SubElement(case, "skipped", message="not applicable: the configuration does not turn on what it judges")
+                ET.SubElement(case, "skipped", message="not turned on, or reached nowhere and not expected")
     if harness:
         case = ET.SubElement(suite, "testcase", classname=f"rollproof.{report['scenario']}", name="the harness")
         ET.SubElement(case, "error", message="UNKNOWN", type="UNKNOWN").text = _clean(messages)

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from invariants.registry import JUDGES
+from mutants.excluded import excluded_of
 from protocol.judging import Verdict
 from reports.junit import junit_xml
 from rollproof import saving
@@ -335,7 +336,7 @@ def mutants_command(
         trial = try_file(patch, points, tell)
         show_trial(trial, patch, json)
         raise typer.Exit(EXIT[trial.verdict])
-    matrix = run_selected(chosen(names or [], area), points, tell)
+    matrix = run_selected(chosen(names or [], area), excluded_of(names or [], area), points, tell)
     show_matrix(matrix, json)
     raise typer.Exit(0 if all(row.caught for row in matrix.rows) else 1)
 

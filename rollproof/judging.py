@@ -54,7 +54,9 @@ def judge_saved(run: SavedRun, packed: Packed, judges: Judges, folder: Path | No
         f"life {life.number}: its crash did not fire, it {life.status.outcome}" for life in run.lives if life.fired is False
     ]
     ran = (*run.lives, *([run.reference] if run.reference is not None else []))
-    messages += unfired + without_effect(run.scenario.faults, [life.effects for life in ran])
+    messages += unfired + without_effect(
+        run.scenario.faults, [life.effects for life in ran], crashed=len(run.lives) > 1 or bool(run.plan)
+    )
     messages += _missed(run.scenario, histories)
     if unfired:
         verdict = Verdict.UNKNOWN  # whatever was seen, it is not what was asked for

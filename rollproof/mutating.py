@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -46,7 +48,7 @@ def _named(name: str, registered: Sequence[Mutant]) -> Mutant:
     raise InputError(f"unknown bug {shown(name)} ({hint})")
 
 
-def run_selected(mutants: Sequence[Mutant], points: str, tell: Tell) -> Matrix:
+def run_selected(mutants: Sequence[Mutant], excluded: tuple[dict[str, Any], ...], points: str, tell: Tell) -> Matrix:
     done = 0
 
     def told(row: Row) -> None:
@@ -54,7 +56,7 @@ def run_selected(mutants: Sequence[Mutant], points: str, tell: Tell) -> Matrix:
         done += 1
         tell(f"{done} of {len(mutants)}: {row.number} {row.name}: {row.outcome.value} {row.judge}".rstrip())
 
-    return run_matrix(mutants, points=points, tell=told)
+    return replace(run_matrix(mutants, points=points, tell=told), excluded=excluded)
 
 
 def show_matrix(matrix: Matrix, json: bool) -> None:
@@ -77,6 +79,8 @@ def show_matrix(matrix: Matrix, json: bool) -> None:
             f" by a judge that was meant to, one point in {report['median_points']:g} shows it (median)",
             soft_wrap=True,
         )
+        for left_out in report["excluded"]:
+            console.print(Text(f"left out: {left_out['number']}: {left_out['reason']}", "dim"), soft_wrap=True)
 
 
 def try_file(path: str, points: str, tell: Tell) -> Trial:

@@ -36,12 +36,14 @@ class Hands(HasProcesses, Protocol):
     def record_as(self, process: str, event: Event) -> None: ...
 
 
-def without_effect(faults: Sequence[FaultLike], lives: Sequence[Mapping[int, str]]) -> list[str]:
-    """Faults that took effect in none of ``lives`` (of each, ``FaultBoard.effects``), in words: RULES 5."""
+def without_effect(faults: Sequence[FaultLike], lives: Sequence[Mapping[int, str]], crashed: bool = True) -> list[str]:
+    """Faults that took effect in none of ``lives`` (of each, ``FaultBoard.effects``), in words: RULES 5.
+
+    Unless the job was ``crashed``, nobody asked for the restored life, and a fault of it is not missed."""
     out = []
     for number, fault in enumerate(faults):
         told = [effects[number] for effects in lives if number in effects]
-        if not all(told) and told:
+        if (told and not all(told)) or (fault.life == 2 and not crashed):
             continue
         why = told[-1] if told else f"no life {fault.life} was run" if fault.life else "no life was run"
         life = f"in life {fault.life}" if fault.life else "in any life"

@@ -39,7 +39,10 @@ class RefusedAtSetUp(OnDisk):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
-        if isinstance(event, ProcessStarted):
+        if type(event) is FileIssued:
+            if self.started and not self.acted:
+                self.acted = f"{event.op} {event.path} of {record.process}"
+        elif isinstance(event, ProcessStarted):
             self.started = True
         elif isinstance(event, RunFailed):
             return self._failed(event, record)
@@ -51,8 +54,6 @@ class RefusedAtSetUp(OnDisk):
                 return (self.broken(found, record),)
             self.acted = self.acted or f"{type(event).__name__} of {record.process}"
             return self._accepted(record)
-        elif isinstance(event, FileIssued) and self.started:
-            self.acted = self.acted or f"{event.op} {event.path} of {record.process}"
         return ()
 
     def _failed(self, event: RunFailed, record: Record) -> Iterable[Violation]:

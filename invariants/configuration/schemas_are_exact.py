@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -70,15 +71,19 @@ class SchemasAreExact(OnDisk):
         return [*super().end(durable, external, status, reference), *map(self.broken, _bootstrap(durable))]
 
     def examine(self, payload: Payload) -> Iterator[str]:
-        for path in READ:
-            yield from _part(payload, path)
+        for path, shape in READ.items():
+            if path in payload.files:
+                yield from _part(payload, path, shape)
         yield from misshapen_gym(payload)
         if CONFIG in payload.files:
-            yield from _some(differences(_json(payload, CONFIG), job_shape(type(self.terms.job)), CONFIG))
+            yield from payload.remembered(("I60", CONFIG, payload.files[CONFIG]), partial(self._config, payload))
         if payload.sequence == 0 and TRAINING_INFO in payload.files:
-            yield from _some(differences(payload.read(TRAINING_INFO), shapes.TRAINING_INFO, TRAINING_INFO))
+            yield from _part(payload, TRAINING_INFO, shapes.TRAINING_INFO)
         for path, shape in ROWS.items():
             yield from _some(_rows(payload, path, shape))
+
+    def _config(self, payload: Payload) -> tuple[str, ...]:
+        return tuple(_some(differences(_json(payload, CONFIG), job_shape(type(self.terms.job)), CONFIG)))
 
 
 def _bootstrap(durable: Durable) -> Iterator[str]:
@@ -90,9 +95,9 @@ def _bootstrap(durable: Durable) -> Iterator[str]:
 
 def misshapen(payload: Payload) -> Iterator[str]:
     """What is wrong with the shape of the parts of one payload that a restore reads."""
-    for path in READ:
+    for path, shape in READ.items():
         if path in payload.files:
-            yield from _part(payload, path)
+            yield from _part(payload, path, shape)
         else:
             yield f"{path} is not there"
     yield from misshapen_gym(payload)
@@ -102,26 +107,29 @@ def misshapen_gym(payload: Payload) -> Iterator[str]:
     """The parts that only a snapshot has: its manifest, and what Gym saved for it."""
     if payload.sequence == 0:
         return
-    yield from _some(differences(payload.read(MANIFEST), shapes.SNAPSHOT, MANIFEST))
+    yield from _part(payload, MANIFEST, shapes.SNAPSHOT)
     if GYM not in payload.files:
         return
-    content = payload.read(GYM)
-    found = tuple(_some(differences(content, shapes.GYM_CHECKPOINT, GYM)))
+    found = _part(payload, GYM, shapes.GYM_CHECKPOINT)
     yield from found
+    content = payload.read(GYM)
     if found or not any(instance["episodes"] for instance in content["instances"].values()):
         return
     for name, instance in content["instances"].items():
         for participant in instance["participants"]:
             folder = f"gym/{name}/{participant}"
-            yield from _some(differences(payload.read(f"{folder}/manifest.json"), shapes.PARTICIPANT, f"{folder}/manifest.json"))
+            yield from _part(payload, f"{folder}/manifest.json", shapes.PARTICIPANT)
             records = f"{folder}/episodes.msgpack"
             if records in payload.files:
-                yield from _some(differences(payload.read(records), shapes.RECORDS, records))
+                yield from _part(payload, records, shapes.RECORDS)
 
 
-def _part(payload: Payload, path: str) -> Iterator[str]:
-    if path in payload.files:
-        yield from _some(differences(payload.read(path), READ[path], path))
+def _part(payload: Payload, path: str, shape: Any) -> tuple[str, ...]:
+    """The first few differences of one file, found once for all payloads that hold it (a path has one shape)."""
+    found: tuple[str, ...] = payload.remembered(
+        ("I60", path, payload.files.get(path)), lambda: tuple(_some(differences(payload.read(path), shape, path)))
+    )
+    return found
 
 
 def _some(found: Iterator[str]) -> Iterator[str]:
@@ -139,11 +147,13 @@ def _rows(payload: Payload, path: str, shape: Any) -> Iterator[str]:
     for pair in pairs:
         try:
             key, data = pair
-            row = msgspec.msgpack.decode(data)
+            yield from payload.remembered(("I60", path, key, data), partial(_row, f"{path}: row {key}", data, shape))
         except (ValueError, TypeError, msgspec.DecodeError):
             yield f"{path} holds what is no row"
-            continue
-        yield from differences(row, shape, f"{path}: row {key}")
+
+
+def _row(place: str, data: bytes, shape: Any) -> tuple[str, ...]:
+    return tuple(differences(msgspec.msgpack.decode(data), shape, place))
 
 
 def _json(payload: Payload, path: str) -> Any:

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+MISSING = object()
+LEAVES = frozenset((str, int, bool, type(None)))  # of JSON, beside numbers that may be no number
+
 
 @dataclass(frozen=True)
 class Exactly:
@@ -45,11 +48,14 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
         if not isinstance(value, dict):
             yield f"{place} is no table"
             return
-        yield from (f"{place}.{name} is missing" for name in shape if name not in value)
-        yield from (f"{place}.{name} is no field of it" for name in value if name not in shape)
+        if value.keys() != shape.keys():
+            yield from (f"{place}.{name} is missing" for name in shape if name not in value)
+            yield from (f"{place}.{name} is no field of it" for name in value if name not in shape)
         for name, inner in shape.items():
-            if name in value:
-                yield from differences(value[name], inner, f"{place}.{name}")
+            item = value.get(name, MISSING)
+            if item is MISSING or type(item) is inner or (item is None and type(inner) is Maybe):
+                continue  # said above, or right: nearly every one is
+            yield from differences(item, inner, f"{place}.{name}")
     elif isinstance(shape, list):
         if not isinstance(value, list):
             yield f"{place} is no list"
@@ -83,13 +89,13 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
 
 
 def is_json(value: Any) -> bool:
+    if type(value) in LEAVES:
+        return True
     if isinstance(value, dict):
-        return all(type(name) is str and is_json(item) for name, item in value.items())
+        return all(type(name) is str and (type(item) in LEAVES or is_json(item)) for name, item in value.items())
     if isinstance(value, list):
-        return all(map(is_json, value))
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or type(value) in (str, int, bool)
+        return all(type(item) in LEAVES or is_json(item) for item in value)
+    return isinstance(value, float) and math.isfinite(value)
 
 
 # --- what is persisted

@@ -146,6 +146,8 @@ class EveryAnchorGetsItsSnapshot(Judge):
                 yield f"a snapshot was skipped as unchanged while {len(self.watch.candidates)} episodes may be live"
         elif isinstance(event, SnapshotStarved):
             self.warned = True
+            if event.lost != self.lost:
+                yield f"a warning says that {event.lost} snapshots in a row were lost to train steps, {self.lost} were"
         elif isinstance(event, (SnapshotPublished, SnapshotDropped, SnapshotBroke)):
             self.open, self.tried_s = False, now_s
             if isinstance(event, SnapshotDropped):

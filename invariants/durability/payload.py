@@ -7,7 +7,7 @@ What a judge finds out about one is remembered by content: many lives start from
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -37,9 +37,12 @@ _row_head = msgspec.msgpack.Decoder(RowHead).decode
 
 
 class Payload:
-    """One payload. ``sequence`` 0: the trainer checkpoint ``source``. ``files`` are paths below ``source``."""
+    """One payload. ``sequence`` 0: the trainer checkpoint ``source``. ``files`` are paths below ``source``.
 
-    def __init__(self, anchor: str, sequence: int) -> None:
+    ``remembered`` is its ``Durable``'s: what is found out about a part is found out once for all payloads that share it."""
+
+    def __init__(self, anchor: str, sequence: int, remembered: Callable[[Any, Callable[[], Any]], Any]) -> None:
+        self.remembered = remembered
         self.anchor = anchor
         self.sequence = sequence
         self.step = 0 if anchor == "bootstrap" else int(anchor[5:])
@@ -115,11 +118,12 @@ def is_snapshot(name: str) -> bool:
 
 def payloads(durable: Durable) -> list[Payload]:
     """Every trainer checkpoint and every committed snapshot, oldest first."""
-    found: list[Payload] = durable.once("payloads", lambda: _collect(durable.files))
+    found: list[Payload] = durable.once("payloads", lambda: _collect(durable))
     return found
 
 
-def _collect(files: Mapping[str, bytes]) -> list[Payload]:
+def _collect(durable: Durable) -> list[Payload]:
+    files = durable.files
     found: dict[tuple[str, int], Payload] = {}
     for path in sorted(files):
         anchor, _, rest = path.partition("/")
@@ -135,7 +139,7 @@ def _collect(files: Mapping[str, bytes]) -> list[Payload]:
             continue
         payload = found.get((anchor, sequence))
         if payload is None:
-            payload = found[(anchor, sequence)] = Payload(anchor, sequence)
+            payload = found[(anchor, sequence)] = Payload(anchor, sequence, durable.remembered)
         if rest and not rest.endswith("/"):  # an empty folder is no part of a payload, but makes one that lacks its parts
             payload.files[rest] = files[path]
     kept = [payload for payload in found.values() if payload.sequence == 0 or "COMMITTED" in payload.files]

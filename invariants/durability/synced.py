@@ -96,8 +96,11 @@ class Synced:
                 del self.fresh[parent(path)]
 
     def _forget_below(self, path: str) -> None:
+        self.unsynced.pop(path, None)
+        if path not in self.folders:  # nothing lies below a file
+            return
         inside = path + "/"
-        self.unsynced = {name: None for name in self.unsynced if name != path and not name.startswith(inside)}
+        self.unsynced = {name: None for name in self.unsynced if not name.startswith(inside)}
         self.fresh = {name: names for name, names in self.fresh.items() if name != path and not name.startswith(inside)}
         self.folders = {name: None for name in self.folders if name != path and not name.startswith(inside)}
 
@@ -107,6 +110,9 @@ class Synced:
         def moved(name: str) -> str:
             return new + name[len(old) :] if name == old or name.startswith(inside) else name
 
-        self.unsynced = {moved(name): None for name in self.unsynced}
+        if old in self.unsynced or old in self.folders:
+            self.unsynced = {moved(name): None for name in self.unsynced}
+        if old not in self.folders:
+            return
         self.fresh = {moved(name): names for name, names in self.fresh.items()}
         self.folders = {moved(name): None for name in self.folders}

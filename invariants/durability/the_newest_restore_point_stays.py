@@ -23,6 +23,7 @@ from protocol.history import (
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 NONE = (-1, -1)  # no restore point
+TAKES = ("remove", "rename", "write")  # what may take something away
 
 
 class TheNewestRestorePointStays(Judge):
@@ -85,23 +86,25 @@ class TheNewestRestorePointStays(Judge):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
-        if isinstance(event, RunEnded):
-            self.ended = event.steps
-            return ()
         if isinstance(event, FileIssued):
-            return () if is_scratch(event.path) else [self.broken(text, record) for text in self._issued(event)]
+            if event.op not in TAKES or is_scratch(event.path):
+                return ()
+            return [self.broken(text, record) for text in self._issued(event)]
         if isinstance(event, FileDone):
             if not is_scratch(event.path):
                 self._done(event)
             return ()
+        if isinstance(event, RunEnded):
+            self.ended = event.steps
+            return ()
         return [self.broken(text, record) for text in self._publication(event)]
 
     def _issued(self, event: FileIssued) -> Iterator[str]:
-        if event.op in ("remove", "rename"):
+        if event.op != "write":
             self.left_over.pop(event.path, None)
             if event.path in self.touched:
                 self.touched[event.path] = True
-        if event.op in ("remove", "rename", "write") and self.newest != NONE and _harms(event.path, event.op, self.newest):
+        if self.newest != NONE and _harms(event.path, event.op, self.newest):
             yield f"{event.op} of {event.path} takes away {_name(self.newest)}, the newest durable restore point"
         if event.op == "remove":
             counted = event.path in self.have  # else it may be a whole anchor of a lineage that is given up

@@ -67,7 +67,9 @@ class APreparedInstanceStandsStill(Judge):
         if isinstance(record.event, ProcessStarted):
             self.instances.pop(record.process, None)
             return ()
-        instance = self.instances.setdefault(record.process, Instance())
+        instance = self.instances.get(record.process)
+        if instance is None:
+            instance = self.instances[record.process] = Instance()
         return [self.broken(f"{record.process}: {text}.", record) for text in self._seen(instance, record)]
 
     def _seen(self, instance: Instance, record: Record) -> Iterator[str]:

@@ -85,7 +85,9 @@ class CohortsAreJudgedWhole(Judge):
         if type(event) is RowsSubmitted:
             self.attempt.update(dict.fromkeys(event.keys, event.group_attempt))
             return ()
-        instance = self.instances.setdefault(record.process, Instance())
+        instance = self.instances.get(record.process)
+        if instance is None:
+            instance = self.instances[record.process] = Instance()
         return [self.broken(f"{record.process}: {text}.", record) for text in self._seen(instance, record)]
 
     def _seen(self, instance: Instance, record: Record) -> Iterator[str]:

@@ -56,7 +56,9 @@ class LateCallsChangeNothing(Judge):
         if type(event) is ProcessStarted:
             self.instances.pop(record.process, None)
             return ()
-        instance = self.instances.setdefault(record.process, Deployment())
+        instance = self.instances.get(record.process)
+        if instance is None:
+            instance = self.instances[record.process] = Deployment()
         if type(event) is PhaseMoved:
             if event.after == "idle":
                 instance.phases.pop(event.participant, None)

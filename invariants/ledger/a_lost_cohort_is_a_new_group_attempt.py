@@ -8,6 +8,7 @@ from typing import Any
 from invariants.ledger.attempts import group_of, groups_of, is_another_point, restore_point
 from protocol.history import (
     AttemptReserved,
+    AttemptSealed,
     GroupAttemptRaised,
     GroupReserved,
     MutationLeft,
@@ -21,19 +22,21 @@ REPLACED = ("lost-row", "retry")
 
 
 class ALostCohortIsANewGroupAttempt(Judge):
-    """When every row of a cohort is replaced at once its group attempt goes up by one, and Gym is told the group attempt that
-    the ledger has reached, over all lives.
+    """When rows are replaced, their group attempt goes up by one if none of its cohort has sealed, and stays if one has; and
+    Gym is told the group attempt that the ledger has reached, over all lives.
+
+    A cohort is who comes under one group attempt of one life: the siblings that had not sealed when it began.
     """
 
     invariant = "I38"
     needs = (RowsSubmitted,)
-    sees = (AttemptReserved, GroupAttemptRaised, GroupReserved, MutationLeft, RestoreChosen)
+    sees = (AttemptReserved, AttemptSealed, GroupAttemptRaised, GroupReserved, MutationLeft, RestoreChosen)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self.size = terms.job.num_generations_per_prompt
         self.attempt: dict[str, int] = {}  # group -> group attempt
-        self.replaced: dict[str, dict[str, dict[str, None]]] = {}  # task inside a mutation -> group -> replaced samples
+        self.sealed: dict[str, dict[str, None]] = {}  # group -> samples that sealed under the group attempt under way
+        self.replaced: dict[str, dict[str, None]] = {}  # task inside a mutation -> groups of which it replaced rows
         self.raised: dict[str, dict[str, None]] = {}  # likewise -> groups whose attempt went up
         self.point = RestorePoint("", 0, 0, "")
 
@@ -45,22 +48,22 @@ class ALostCohortIsANewGroupAttempt(Judge):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
-        kind = type(event)
-        if kind is MutationLeft:
+        if isinstance(event, MutationLeft):
             return self._left(record) if record.task in self.replaced else ()
-        if type(event) is AttemptReserved:
+        if isinstance(event, AttemptReserved):
             if event.why in REPLACED:
-                groups = self.replaced.setdefault(record.task, {})
-                groups.setdefault(group_of(event.sample), {})[event.sample] = None
-        elif type(event) is GroupReserved:
+                self.replaced.setdefault(record.task, {})[group_of(event.sample)] = None
+        elif isinstance(event, AttemptSealed):
+            self.sealed.setdefault(group_of(event.sample), {})[event.sample] = None
+        elif isinstance(event, GroupReserved):
             self.attempt[event.group] = 0
-        elif type(event) is GroupAttemptRaised:
+        elif isinstance(event, GroupAttemptRaised):
             return self._raised(event, record)
-        elif type(event) is RowsSubmitted:
+        elif isinstance(event, RowsSubmitted):
             known = self.attempt.get(event.group)
             if known is not None and event.group_attempt not in (-1, known):
                 return (self.broken(f"{event.group} was sent as attempt {event.group_attempt}; it has reached {known}.", record),)
-        elif type(event) is RestoreChosen and is_another_point(event, self.point):
+        elif isinstance(event, RestoreChosen) and is_another_point(event, self.point):
             self.attempt.clear()
         return ()
 
@@ -74,10 +77,14 @@ class ALostCohortIsANewGroupAttempt(Judge):
 
     def _left(self, record: Record) -> Iterable[Violation]:
         """Both barriers are left one after the other; the replacements lie inside the inner one."""
-        groups = self.replaced.pop(record.task)
+        found: list[Violation] = []
         raised = self.raised.pop(record.task, {})
-        return [
-            self.broken(f"All {self.size} rows of {group} were replaced, and its group attempt stayed.", record)
-            for group, samples in groups.items()
-            if len(samples) == self.size and group not in raised
-        ]
+        for group in self.replaced.pop(record.task):
+            sealed = tuple(self.sealed.get(group, ()))
+            if group in raised:
+                self.sealed.pop(group, None)
+            if group in raised and sealed:
+                found.append(self.broken(f"{group} went to another attempt, {sealed[0]} had sealed under this one.", record))
+            elif group not in raised and not sealed:
+                found.append(self.broken(f"The whole cohort of {group} was lost, and its group attempt stayed.", record))
+        return found

@@ -15,6 +15,8 @@ from protocol.history import (
     FileIssued,
     GymPhaseStarted,
     Record,
+    SnapshotBroke,
+    SnapshotDropped,
     SnapshotPublished,
     SnapshotStarted,
 )
@@ -27,11 +29,13 @@ WRITTEN_BY_OTHERS = ("data_plane", "gym")  # inside the exclusive section, and b
 
 class GymResumesBeforePublication(Judge):
     """Once the cut is taken a snapshot keeps nothing closed: every prepared instance is asked to resume, the dispatch gate is
-    open and the request deadlines run, before the first sidecar is written."""
+    open and the request deadlines run, before the first sidecar is written; and so it is once a snapshot was given up."""
 
     invariant = "I63"
     needs = (GymPhaseStarted, CutTaken)
     sees = (
+        SnapshotBroke,
+        SnapshotDropped,
         SnapshotStarted,
         SnapshotPublished,
         ControlIssued,
@@ -77,16 +81,21 @@ class GymResumesBeforePublication(Judge):
             self.prepared = {}
         elif isinstance(event, SnapshotPublished) and self.cut:
             return [self.broken(text, record) for text in self._first_sidecar(f"snapshot {event.sequence} as a whole")]
+        elif isinstance(event, (SnapshotBroke, SnapshotDropped)):
+            return [self.broken(text, record) for text in self._kept(f"snapshot {event.sequence} was given up")]
         return ()
 
     def _first_sidecar(self, path: str) -> Iterator[str]:
         self.cut = 0
+        return self._kept(f"{path} was written")
+
+    def _kept(self, what: str) -> Iterator[str]:
         if self.prepared:
-            yield f"{path} was written before {', '.join(self.prepared)} was asked to resume"
+            yield f"{what} before {', '.join(self.prepared)} was asked to resume"
         if self.gate_closed:
-            yield f"{path} was written while the dispatch gate was closed"
+            yield f"{what} while the dispatch gate was closed"
         if self.holds:
-            yield f"{path} was written while the checkpoint held the request deadlines"
+            yield f"{what} while the checkpoint held the request deadlines"
 
 
 def _is_sidecar(path: str) -> bool:

@@ -90,7 +90,7 @@ def test_tasks_that_take_two_locks_in_two_orders_are_drawn_as_a_cycle() -> None:
     assert status.outcome == "idle"
     (cycle,) = status.waits.cycles()
     assert [link.how for link in cycle] == ["lock", "lock"]
-    assert "controller/dispatch at Mutation._until_open waits for the dispatch lock of controller/save" in status.waiting
+    assert "controller/dispatch at ReadersWriter.until_open waits for the dispatch lock of controller/save" in status.waiting
     assert "controller/save at Exclusive.__aenter__ waits for the data-plane lock of controller/dispatch" in status.waiting
 
 

@@ -116,7 +116,7 @@ def test_a_bootstrap_anchor_of_another_schema_is_found():
     [
         (1, int), (1, float), (1.5, float), ("a", str), (None, Maybe(str)), ("a", Maybe(str)), ([], [int]), ([1, 2], [int]),
         ({"a": 1}, {"a": int}), ({"a": 1, "b": 2}, Each(int)), (2, Exactly(2)), ("x", OneOf(("x", "y"))),
-        ({"a": [None, 1.5, {"b": "c"}]}, Opaque()),
+        ({"a": [None, 1.5, {"b": "c"}]}, Opaque()), ({"a": None, "b": 1}, {"a": Maybe(str), "b": float}),
     ],
 )  # fmt: skip
 def test_a_value_of_the_shape_differs_in_nothing(value, shape):
@@ -127,6 +127,9 @@ def test_a_value_of_the_shape_differs_in_nothing(value, shape):
     "value, shape, expected",
     [
         (True, int, "it is bool: it must be int"),
+        ({"a": True}, {"a": int}, "it.a is bool: it must be int"),
+        ({"a": 1}, {"a": Maybe(str)}, "it.a is int: it must be str"),
+        ({"a": None}, {"a": int}, "it.a is NoneType: it must be int"),
         ("1", int, "it is str: it must be int"),
         (1.0, int, "it is float: it must be int"),
         (None, str, "it is NoneType: it must be str"),

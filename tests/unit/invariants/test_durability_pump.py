@@ -152,6 +152,8 @@ def test_three_losses_in_a_row_are_warned_of():
     lost = [event for n in range(1, 4) for event in ((n * 0.1, started(n)), (n * 0.1, SnapshotDropped(n, "lost")))]
     assert paced((0, RESTORED), *lost, (0.4, SnapshotStarved(3)), (0.5, started(4))) == []
     assert len(paced((0, RESTORED), *lost, (0.5, started(4)))) == 1
+    (found,) = paced((0, RESTORED), *lost, (0.4, SnapshotStarved(4)), (0.5, started(4)))
+    assert "4 snapshots in a row were lost to train steps, 3 were" in found
 
 
 # --- I61

@@ -12,6 +12,7 @@ from invariants.ledger.rows_share_no_fate import RowsShareNoFate
 from protocol.history import (
     AttemptAbandoned,
     AttemptReserved,
+    AttemptSealed,
     BudgetSpent,
     CompletionArrived,
     FailureArrived,
@@ -190,13 +191,29 @@ def test_a_cohort_that_is_replaced_is_a_new_group_attempt():
     assert judged(ALostCohortIsANewGroupAttempt, *steps) == []
 
 
-def test_one_replaced_row_is_no_new_group_attempt():
-    assert judged(ALostCohortIsANewGroupAttempt, NEW, replaced(0), LEFT, replaced(1), LEFT, sent(A, group_attempt=0)) == []
+def sealed(generation):
+    return AttemptSealed(f"{G}_g{generation}", f"{G}_g{generation}r0-a0", f"{G}_g{generation}r0-a0", "digest", 1)
 
 
-def test_a_cohort_under_its_old_group_attempt_breaks_I38():
-    found = judged(ALostCohortIsANewGroupAttempt, NEW, replaced(0, "retry"), replaced(1, "retry"), LEFT)
-    assert found == [f"All 2 rows of {G} were replaced, and its group attempt stayed."]
+def test_a_row_that_is_replaced_beside_a_sealed_one_stays_in_its_group_attempt():
+    steps = [NEW, sealed(1), replaced(0), LEFT, sent(A, group_attempt=0)]
+    assert judged(ALostCohortIsANewGroupAttempt, *steps) == []
+    found = judged(ALostCohortIsANewGroupAttempt, *steps[:3], GroupAttemptRaised(G, 1), LEFT)
+    assert found == [f"{G} went to another attempt, {G}_g1 had sealed under this one."]
+
+
+@pytest.mark.parametrize("generations", [(0, 1), (0,)])  # the other one was refused, and comes again under its own identity
+def test_a_cohort_under_its_old_group_attempt_breaks_I38(generations):
+    found = judged(ALostCohortIsANewGroupAttempt, NEW, *(replaced(one, "retry") for one in generations), LEFT)
+    assert found == [f"The whole cohort of {G} was lost, and its group attempt stayed."]
+
+
+def test_who_had_sealed_before_a_group_attempt_is_none_of_its_cohort():
+    steps = [NEW, replaced(0), GroupAttemptRaised(G, 1), LEFT, sealed(1), replaced(0), LEFT]
+    assert judged(ALostCohortIsANewGroupAttempt, *steps) == []
+    start = snapshot(group(0, attempt(A, "RESERVED"), attempt(B, "SEALED", receipt="r"), group_attempt=0))
+    found = judged(ALostCohortIsANewGroupAttempt, replaced(0), LEFT, start=start, life=2)
+    assert found == [f"The whole cohort of {G} was lost, and its group attempt stayed."]
 
 
 def test_a_group_attempt_that_a_restart_forgot_breaks_I38():

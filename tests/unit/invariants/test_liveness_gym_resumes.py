@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from run_files import by_controller, cut, judge, terms
 
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
@@ -13,6 +14,8 @@ from protocol.history import (
     ExclusiveLeft,
     FileIssued,
     GymPhaseStarted,
+    SnapshotBroke,
+    SnapshotDropped,
     SnapshotPublished,
 )
 
@@ -63,6 +66,19 @@ def test_what_the_commit_and_the_data_plane_write_is_no_sidecar():
 
 def test_a_publication_without_any_sidecar_is_judged_as_a_whole():
     assert "snapshot 1 as a whole" in judged(SnapshotPublished("bootstrap", 1, 0, 0, 0, 0))[0].found
+
+
+@pytest.mark.parametrize("over", [SnapshotDropped(1, "lost"), SnapshotBroke(1, "unavailable", "Lost", "no answer", 1)])
+def test_a_snapshot_that_was_given_up_keeps_nothing_closed(over):
+    phase = [DeadlineHeld("checkpoint"), CLOSED, *asked("prepare", "gym-0")]
+    ends = [*asked("resume", "gym-0"), OPENED, DeadlineReleased("checkpoint", ())]
+    assert judge(GymResumesBeforePublication, *by_controller(*phase, *ends, over), given=TURN) == []
+    for missing, text in zip(
+        ends, ("before gym-0 was asked", "while the dispatch gate", "while the checkpoint held"), strict=True
+    ):
+        events = by_controller(*phase, *(event for event in ends if event is not missing), over)
+        (found,) = judge(GymResumesBeforePublication, *events, given=TURN)
+        assert f"snapshot 1 was given up {text}" in found.found
 
 
 def test_it_applies_from_turn_level_on():
