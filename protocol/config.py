@@ -379,6 +379,8 @@ def with_values(job: Job, values: Mapping[str, Any]) -> Job:
         table = tables
         for part in above:
             table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"job.{key} is not a known key: {part} is no table")
         table[last] = value
     return job_from(tables)
 

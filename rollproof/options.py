@@ -9,7 +9,7 @@ from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token, s
 from scenarios.faults import process_names
 from scenarios.files import Loaded
 from scenarios.model import LATER_LEVELS, InputError
-from scenarios.partial import DEFAULT_S, VERBS, failing_processes
+from scenarios.partial import DEFAULT_S, VERBS, failing_processes, wrong_seconds
 from sim.explore.points import Plan
 from sim.explore.sweep import PartialWish
 
@@ -100,8 +100,9 @@ def partial_of(partial: str | None, do: str | None, job: Job) -> PartialWish | N
     found = re.fullmatch(r"([a-z]+)(?::([0-9]{1,6}(?:\.[0-9]{1,6})?))?", do or VERBS[0])
     if found is None or found[1] not in VERBS:
         raise InputError(f"--partial-do is {shown(do or '')}: it must be one of {', '.join(VERBS)}, and :SECONDS if you like")
-    if found[1] == "stall" and found[2] is not None and float(found[2]) == 0.0:
-        raise InputError("--partial-do is a stall of 0 seconds, which is none")
+    wrong = wrong_seconds(found[1], found[2])
+    if wrong:
+        raise InputError.of(f"--partial-do {do}", wrong)
     return processes, found[1], DEFAULT_S[found[1]] if found[2] is None else float(found[2])
 
 

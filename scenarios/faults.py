@@ -375,6 +375,8 @@ def _misplaced(
                          f"{nearest(operation, OPERATIONS)}")  # fmt: skip
         else:
             arguments["operation"] = OPERATIONS[operation]
+            if arguments.get("cause") == "data" and issubclass(vars(messages)[arguments["operation"]], messages.Control):
+                wrong.append(f"{where}.cause is 'data': a control call has no prompt, it must be infra, unavailable or broken")
             if verb == "duplicate" and arguments["what"] == "request" and arguments["operation"] in ONCE:
                 wrong.append(
                     f"{where}.operation is {arguments['operation']!r}: the transport brings such a request once at most, "

@@ -155,7 +155,7 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
     assert table is not None  # else something was wrong
     if faults is not None:
         entries += _faults_file(faults, job, services)
-    rows, data_name = _tasks(table.load.tasks or f"builtin:{table.load.environment}", path, tasks)
+    rows, data_name = _tasks(f"builtin:{table.load.environment}" if table.load.tasks is None else table.load.tasks, path, tasks)
     if not tables:
         without_effect = config.check(job, (task.name for task in rows))
         if without_effect:

@@ -24,6 +24,7 @@ from scenarios.model import InputError, Scenario
 
 VERBS = ("restart", "kill", "stall")
 DEFAULT_S = {"restart": 0.2, "kill": 0.0, "stall": 5.0}
+LONGEST_S = 100_000.0  # as of the faults of a scenario file
 SURVIVED = ("gym-", "worker-")  # the core goes on while such a process dies and comes back
 _FORM = re.compile(r"([a-z]+):([a-z0-9-]+)(?::([0-9]+(?:\.[0-9]+)?))?@([A-Za-z]+)-([0-9]{1,9})")
 
@@ -51,8 +52,7 @@ class Partial(NamedTuple):
             wrong.append(f"the event is {event!r}: it must be an event of docs/events.md{nearest(event, KINDS)}")
         if int(occurrence) < 1:
             wrong.append("the event's number is 0: they count from 1")
-        if verb == "stall" and seconds is not None and float(seconds) == 0.0:
-            wrong.append("a stall of 0 seconds is none")
+        wrong += wrong_seconds(verb, seconds)
         if wrong:
             raise InputError.of(f"--fail {text}", wrong)
         return cls(verb, process, event, int(occurrence), DEFAULT_S[verb] if seconds is None else float(seconds))
@@ -73,6 +73,17 @@ class Partial(NamedTuple):
     def survived(self) -> bool:
         """Whether the run must go on as if nothing had happened."""
         return self.verb == "stall" or (self.verb == "restart" and self.process.startswith(SURVIVED))
+
+
+def wrong_seconds(verb: str, seconds: str | None) -> list[str]:
+    """What is wrong with the digits given as ``verb``'s seconds (None: none were)."""
+    if seconds is None:
+        return []
+    if verb == "kill":
+        return ["a kill has no seconds: what is killed stays dead"]
+    if float(seconds) > LONGEST_S:
+        return [f"its seconds are more than {LONGEST_S:g}"]
+    return ["a stall of 0 seconds is none"] if verb == "stall" and float(seconds) == 0.0 else []
 
 
 def failing_processes(job: Job) -> tuple[str, ...]:

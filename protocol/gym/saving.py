@@ -62,13 +62,17 @@ def part_of(name: str, layout: Layout, agent: str, episodes: Mapping[str, Instal
 async def export(
     rt: Runtime, checkpoint: str, folder: str, participants: Sequence[Participant], sessions: Sessions
 ) -> tuple[SavedEpisode, ...]:
-    """Write each participant's part, its manifest last. Raises Refusal(BROKEN), before any write, if a state is not JSON."""
+    """Write each participant's part, its manifest last. Raises Refusal(BROKEN), before any write, if a state is not JSON, or
+    if there is nobody who could write the sessions: no cut would ever have an owner for them."""
     episodes = await exportable(rt, sessions)
     for key, episode in episodes.items():
         wrong = records.not_plain(episode.state)
         if wrong:
             raise Refusal(f"commit of {checkpoint!r}: {key}: {wrong}", Cause.BROKEN)
     layout, agent = sessions.environment.layout, recorder(participants)
+    if episodes and not agent:
+        found = f"{rt.me} has no agent that could save its {len(episodes)} episodes, such as {min(episodes)}"
+        raise Refusal(f"commit of {checkpoint!r}: {found}", Cause.BROKEN)
     saved: list[SavedEpisode] = []
     for participant in participants:
         name = participant.name

@@ -103,7 +103,8 @@ def run_partials(setting: Setting, partials: Sequence[Partial], references: Any)
     first = run_life(replace(setting, scenario=first_scenario, memory={}), 1, {}, {}, None)
     lives = [first]
     if first.status.outcome == "failed" and first.ended_rightly(first_scenario.contract):
-        lives.append(run_life(replace(setting, scenario=scenario), 2, first.files, first.scratch, references))
+        again = replace(setting, scenario=scenario)
+        lives.append(run_life(again, 2, first.files, first.scratch, references, external=first.external[1]))
     return lives
 
 

@@ -88,6 +88,20 @@ def test_a_checkpoint_parks_exports_and_resumes_every_live_episode() -> None:
     assert bench.tasks_left == []
 
 
+def test_an_instance_without_an_agent_refuses_to_save_episodes_that_nobody_could_own() -> None:
+    async def script(rt: Any, world: World) -> None:
+        stream = rt.stream("gym-0", rows())
+        await until(rt, world, TurnCompleted)
+        await rt.call("gym-0", prepare())
+        refusal = await refused(rt.call("gym-0", commit(*(key(generation) for generation in range(4)))))
+        assert refusal.cause is Cause.BROKEN and "gym-0 has no agent that could save its" in str(refusal)
+        await rt.call("gym-0", resume())
+        assert len(await collect(stream)) == 4
+
+    world = Bench(participants=("environment", "policy-model", "resources")).run(script)
+    assert events(world, EpisodeExported) == []
+
+
 def test_the_phases_go_through_the_table_in_the_orders_of_prepare_and_resume() -> None:
     async def script(rt: Any, world: World) -> None:
         await rt.call("gym-0", prepare())

@@ -401,3 +401,13 @@ def test_a_request_that_the_transport_brings_once_at_most_cannot_be_doubled(oper
 
     assert "brings such a request once at most" in refusal("request")[0]
     assert refusal("reply") == [] and refusal("request", "drop") == []
+
+
+def test_a_control_call_is_not_refused_for_the_sake_of_a_prompt() -> None:
+    at = {"process": "controller", "event": "RowsSubmitted", "occurrence": 1, "edge": "after", "life": 1}
+
+    def refusal(operation: str, to: str, cause: str) -> list[str]:
+        return fault_from(at, {"fail_call": {"operation": operation, "to": to, "cause": cause}}, Job(), "faults[0]")[1]
+
+    assert "cause is 'data': a control call has no prompt" in refusal("resume", "gym-0", "data")[0]
+    assert refusal("resume", "gym-0", "infra") == refusal("generate", "worker-0", "data") == []

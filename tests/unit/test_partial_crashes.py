@@ -12,14 +12,17 @@ import pytest
 from toy import Ask
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
+from invariants.registry import JUDGES
 from protocol.errors import Lost
 from protocol.history import AnchorMade, CallBegun, LifeStarted, ProcessStarted, Record, RestoreChosen, RunEnded, RunFailed
 from protocol.judging import Verdict
 from protocol.runtime import Runtime
 from rollproof.cli import main
+from scenarios.files import load
 from scenarios.model import InputError
 from scenarios.partial import Partial
-from sim.explore.partial import addresses
+from sim.explore.lives import Setting, run_life
+from sim.explore.partial import addresses, run_partials
 from sim.explore.result import SweepResult
 from sim.explore.sweep import sweep
 
@@ -161,6 +164,8 @@ def test_a_partial_crash_is_read_as_it_is_written(text: str) -> None:
         ("kill:gym-0@EpisodeAdmited-1", "did you mean 'EpisodeAdmitted'?"),
         ("kill:gym-0@EpisodeAdmitted-0", "they count from 1"),
         ("stall:gym-0:0@EpisodeAdmitted-1", "a stall of 0 seconds is none"),
+        ("kill:gym-0:5@EpisodeAdmitted-1", "a kill has no seconds"),
+        ("stall:gym-0:" + "9" * 400 + "@EpisodeAdmitted-1", "its seconds are more than 100000"),
     ],
 )
 def test_what_is_no_partial_crash_is_refused_in_one_line(text: str, says: str) -> None:
@@ -242,3 +247,11 @@ def test_a_run_with_a_partial_crash_is_saved_and_judged_again(tmp_path: Path, ca
 def test_options_that_make_no_sense_are_refused(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([words[0], "workplace", *words[1:]]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_job_that_is_started_again_finds_the_outside_services_as_it_left_them() -> None:
+    setting = Setting(scenario=load("effects").scenario, seed=0, judges=JUDGES)
+    reference = run_life(setting, 1, {}, {}, None)
+    first, second = run_partials(setting, (Partial("kill", "data-plane", "FileDone", 21, 0.0),), reference.panel.summaries())
+    assert first.external[1].landed and second.external[0] == first.external[1]
+    assert first.panel.violations == second.panel.violations == []

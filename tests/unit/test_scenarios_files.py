@@ -384,3 +384,7 @@ def test_judges_see_the_job_of_each_life_unless_its_rollouts_mean_something_else
     assert [changed(0, train_steps=5).terms_in(life).job.train_steps for life in (1, 2)] == [5, 5]
     assert longer.terms.job == scenario.job
     assert changed(2, num_prompts_per_step=3).terms_in(2).job == scenario.job
+
+
+def test_an_empty_name_of_a_data_set_is_not_the_built_in_one(tmp_path: Path) -> None:
+    assert "a file of task rows was expected" in refusal(written(tmp_path, SMALL.replace("[load]", '[load]\ntasks = ""')))

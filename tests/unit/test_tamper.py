@@ -264,3 +264,8 @@ def test_a_judge_that_cannot_read_a_changed_file_still_knows_what_outside_servic
     _, second = run_plan(Setting(scenario=changed, seed=0, judges=JUDGES), plan)
     assert second.external[0].landed and second.status.outcome == "failed"
     assert second.panel.violations == []
+
+
+def test_a_key_below_one_that_is_no_table_is_refused() -> None:
+    (text,) = faults_of({"config": {"set": {"watchdog.interval_s.x": 1}}})
+    assert "job.watchdog.interval_s.x is not a known key: interval_s is no table" in text
