@@ -179,7 +179,11 @@ class Setting:
 
     def after(self, first: Life) -> Setting:
         """The same, once life 1 has been run to its end."""
-        return replace(self, restored=Budget.after(first))
+        budget = Budget.after(first)
+        if any(fault.life != 1 for fault in self.scenario.faults) and first.status.outcome not in ("steps", "time"):
+            # What life 1 took says little about a life that has faults of its own to wait out.
+            budget = replace(budget, steps=max(budget.steps, Budget.of(self.scenario.job).steps))
+        return replace(self, restored=budget)
 
     def budget_of(self, number: int) -> Budget:
         return self.budget if number == 1 or self.restored is None else self.restored

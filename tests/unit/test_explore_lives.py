@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import explore_toys as toys
+import msgspec
 import pytest
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from protocol.history import ProcessStarted, Restored, StepCommitted
 from protocol.judging import Verdict
+from scenarios.faults import Fault
 from sim.explore.lives import Budget, Life, OpenLife, Setting, end_of_clean_up, history_hash, run_life, run_plan
 from sim.explore.points import Address, PlanItem
 
@@ -158,3 +160,17 @@ def test_an_interrupt_while_processes_start_leaves_no_coroutine_behind() -> None
     with pytest.raises(KeyboardInterrupt):
         life.rest()
     assert life.world.kernel.fenced and not life.world.kernel.tasks
+
+
+def test_a_restored_life_with_faults_of_its_own_may_take_as_many_steps_as_any() -> None:
+    plain = setting()
+    reference = run_life(plain, 1, {}, {}, None)
+    whole = Budget.of(plain.scenario.job).steps
+
+    def steps(life: int) -> int:
+        fault = Fault(process="controller", event="StepCommitted", life=life, verb="discard", arguments={"ordinal": -1})
+        scenario = msgspec.structs.replace(plain.scenario, faults=(fault,))
+        return replace(plain, scenario=scenario).after(reference).budget_of(2).steps
+
+    assert Budget.after(reference).steps < whole
+    assert (steps(1), steps(2), steps(0)) == (Budget.after(reference).steps, whole, whole)
