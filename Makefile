@@ -18,7 +18,7 @@ help:
 	@echo "make check    format, lint, types, tests"
 	@echo "make bench    measurements that the README quotes"
 	@echo "make nightly  everything without a time limit"
-	@echo "make docs     docs/events.md and docs/figures.md from the types"
+	@echo "make docs     events.md, figures.md and faults.md in docs/ from the types"
 
 install: $(READY)
 
@@ -53,6 +53,7 @@ nightly: check slow
 docs: $(READY)
 	$(BIN)/python -m protocol.vocabulary > docs/events.md
 	$(BIN)/python -m reports.figures.page > docs/figures.md
+	$(BIN)/python -m scenarios.page > docs/faults.md
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
