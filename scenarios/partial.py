@@ -69,10 +69,12 @@ class Partial(NamedTuple):
             arguments["for_s"] = self.seconds
         return Fault(process=self.process, event=self.event, occurrence=self.occurrence, verb=self.verb, arguments=arguments)
 
-    @property
-    def survived(self) -> bool:
-        """Whether the run must go on as if nothing had happened."""
-        return self.verb == "stall" or (self.verb == "restart" and self.process.startswith(SURVIVED))
+    def survived(self, job: Job) -> bool:
+        """Whether the run must go on as if nothing had happened: also through a stall, unless calls give it up before it ends."""
+        if self.process.startswith(SURVIVED):
+            return self.verb != "kill"
+        limit_s = job.trainer_timeout_s if self.process == identity.TRAINER else job.rpc_timeout_s
+        return self.verb == "stall" and self.seconds < limit_s
 
 
 def wrong_seconds(verb: str, seconds: str | None) -> list[str]:
@@ -102,7 +104,7 @@ def without_partials(scenario: Scenario, partials: Sequence[object]) -> Scenario
 
 def first_life(scenario: Scenario, partials: Sequence[Partial]) -> Scenario:
     """What life 1 is judged by: where a process dies that the core cannot do without, it may end with any typed error."""
-    if all(partial.survived for partial in partials):
+    if all(partial.survived(scenario.job) for partial in partials):
         return scenario
     contract = scenario.contract
     may_end = dict.fromkeys((*contract.may_end, *(kind.__name__ for kind in _typed(ProtocolError))))

@@ -13,6 +13,7 @@ from toy import Ask
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from invariants.registry import JUDGES
+from protocol.config import Job
 from protocol.errors import Lost
 from protocol.history import AnchorMade, CallBegun, LifeStarted, ProcessStarted, Record, RestoreChosen, RunEnded, RunFailed
 from protocol.judging import Verdict
@@ -134,6 +135,23 @@ def test_a_process_that_stays_dead_may_end_the_run_but_not_hang_it() -> None:
     assert swept(falls_with_a_worker, ("worker-0",), "kill", 0.0).verdict is Verdict.HELD
     result = swept(survives_a_worker, ("worker-0",), "kill", 0.0)  # it asks for ever
     assert result.verdict is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("text", "survived"),
+    [
+        ("stall:data-plane:59@FileIssued-1", True),
+        ("stall:data-plane:60@FileIssued-1", False),
+        ("stall:trainer:60@WeightsLoaded-1", True),
+        ("stall:trainer:1800@WeightsLoaded-1", False),
+        ("stall:gym-0:9999@ReplySent-1", True),
+        ("restart:gym-0@ReplySent-1", True),
+        ("restart:trainer@WeightsLoaded-1", False),
+        ("kill:gym-0@ReplySent-1", False),
+    ],
+)
+def test_a_run_survives_what_nobody_gives_up(text: str, survived: bool) -> None:
+    assert Partial.parse(text, Job()).survived(Job()) is survived
 
 
 def test_no_partial_crashes_are_asked_for_unless_they_are() -> None:
