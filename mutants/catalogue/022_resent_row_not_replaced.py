@@ -19,6 +19,11 @@ else:
 """,
         ),
     ),
-    scenario="refused-and-broken",
+    scenario="open-door",
     judges=("I1",),
+    faults="""
+[[faults]]
+at = { process = "controller", event = "RefusalArrived", occurrence = 1 }
+do = { break_stream = { rows = 0, instance = "gym-1" } }
+""",
 )
