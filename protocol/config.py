@@ -82,6 +82,7 @@ class Checkpointing(Config, frozen=True):
     enabled: bool = True
     save_period: int = 1  # train steps
     keep_top_k: int = 3
+    must_save_by_s: float | None = None  # job deadline, from its start: before step 1 it saves a snapshot, then stops
 
 
 class RolloutCheckpointing(Config, frozen=True):
@@ -229,6 +230,7 @@ def check(job: Job, task_names: Iterable[str] | None = None) -> list[str]:
     positive("rollout_checkpointing.keep_latest_k", job.rollout_checkpointing.keep_latest_k)
     positive("checkpointing.save_period", job.checkpointing.save_period)
     positive("checkpointing.keep_top_k", job.checkpointing.keep_top_k)
+    waits("checkpointing.must_save_by_s", job.checkpointing.must_save_by_s)
     waits("rollout_recovery.gym_prepare_timeout_s", job.rollout_recovery.gym_prepare_timeout_s)
     waits("rollout_recovery.gym_spinup_timeout_s", job.rollout_recovery.gym_spinup_timeout_s)
     waits("rpc_timeout_s", job.rpc_timeout_s)
@@ -278,6 +280,8 @@ def check(job: Job, task_names: Iterable[str] | None = None) -> list[str]:
         wrong.append(
             "token_capture.enabled is false: receipts rest on captured calls, a run without capture comes with a later step"
         )
+    if job.checkpointing.must_save_by_s is not None and not job.snapshots_on:
+        wrong.append("checkpointing.must_save_by_s forces a snapshot: it needs rollout_checkpointing.interval_s to be set")
     rollout_s = job.rollout_failure.nemo_gym.rollout_timeout_s
     if rollout_s is not None and job.watchdog.stall_timeout_s <= rollout_s:
         wrong.append(f"rollout_failure.nemo_gym.rollout_timeout_s is {rollout_s}: it must be below "

@@ -278,7 +278,8 @@ class EveryPromptOnce(Judge):
         if status.outcome != "ended" or not self.judged:
             return ()
         found: list[Violation] = []
-        if self.step < self.terms.job.train_steps:
+        stopped = self.step == 0 and self.terms.job.checkpointing.must_save_by_s is not None  # rightly or not: I67
+        if self.step < self.terms.job.train_steps and not stopped:
             found.append(self.broken(f"The run ended after step {self.step} of {self.terms.job.train_steps}."))
         lost = [
             ordinal

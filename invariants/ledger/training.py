@@ -188,8 +188,14 @@ class TrainsAsTheReference(Judge):
             "passed": tuple(sorted(self.passed)),
             "apart": tuple(sorted(self.apart)),
             "ended": self.ended,
-            "last": self.terms.job.train_steps,
+            "last": self._last(),
         }
+
+    def _last(self) -> int:
+        """The step with which this run is over; a job's deadline may stop it before its first one."""
+        if self.terms.job.checkpointing.must_save_by_s is not None and not self.committed:
+            return self.start
+        return self.terms.job.train_steps
 
     # --- against the reference
 
@@ -201,7 +207,7 @@ class TrainsAsTheReference(Judge):
         theirs: dict[int, tuple[str, str, tuple[TrainedRow, ...]]] = reference["steps"]
         if self.ended and reference["ended"]:
             # A run that came back with another number of steps is over where the two still can be compared.
-            last = min(self.terms.job.train_steps, reference["last"])
+            last = min(self._last(), reference["last"])
             want = [step for step in sorted(theirs) if self.start < step <= last]
             if [step for step in sorted(self.committed) if step <= reference["last"]] != want:
                 found.append(f"steps {sorted(self.committed)} were committed from step {self.start} on, the reference has {want}")

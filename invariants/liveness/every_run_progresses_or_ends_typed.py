@@ -13,6 +13,7 @@ from protocol.history import (
     Record,
     Restored,
     RunEnded,
+    SnapshotPublished,
     StallReported,
     StepCommitted,
 )
@@ -32,12 +33,13 @@ class EveryRunProgressesOrEndsTyped(Judge):
     and while steps remain it publishes a group or commits a step at least once in a stall timeout of its controller's running
     time.
 
-    Standing still is right only where the contract says so (``may_stall``), and then the watchdog must have said it.
+    A job whose deadline is due before step 1 stops, once all it has is saved. Standing still is right only where the
+    contract says so (``may_stall``), and then the watchdog must have said it.
     """
 
     invariant = "I67"
     needs = (LifeStarted,)
-    sees = (GroupMoved, ProcessContinued, ProcessStalled, Restored, RunEnded, StallReported, StepCommitted)
+    sees = (GroupMoved, ProcessContinued, ProcessStalled, Restored, RunEnded, SnapshotPublished, StallReported, StepCommitted)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -47,6 +49,7 @@ class EveryRunProgressesOrEndsTyped(Judge):
         self.progress = -1.0  # -1: no pump runs yet, or no step remains
         self.trained = False  # no step remains
         self.reported = False  # that there was none since
+        self.published = -1.0  # when the last snapshot was
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
@@ -59,8 +62,10 @@ class EveryRunProgressesOrEndsTyped(Judge):
             return found
         if type(event) is RunEnded:
             self.steps = event.steps
-            if self.steps != max(self.terms.job.train_steps, self.start):
+            if self.steps != max(self.terms.job.train_steps, self.start) and not self._stopped_in_time(record.time):
                 return (self.broken(f"the run ended after {self.steps} of {self.terms.job.train_steps} steps", record),)
+        elif type(event) is SnapshotPublished:
+            self.published = record.time
         elif type(event) is StallReported:
             self.reported = True
         elif type(event) is Restored:
@@ -73,6 +78,11 @@ class EveryRunProgressesOrEndsTyped(Judge):
                 self.progress += record.time - self.still_s if self.progress >= 0 else 0.0
                 self.still_s = -1.0
         return ()
+
+    def _stopped_in_time(self, now: float) -> bool:
+        """The job's deadline was due before step 1, and what it had was saved after that."""
+        limit_s = self.terms.job.checkpointing.must_save_by_s
+        return limit_s is not None and self.steps == 0 and limit_s <= self.published + SLACK_S <= now + 2 * SLACK_S
 
     def _moved(self, record: Record) -> Iterable[Violation]:
         if self.trained:

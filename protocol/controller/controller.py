@@ -62,6 +62,8 @@ class Controller:
         saving = self.rt.spawn(self.saving.pump(), "snapshot-pump")
         try:
             await self._first_failure_or_end([training, recovery, rollouts, watchdog, saving], training)
+            if self.saving.saved_last:
+                return
             await cancel_all(self.rt, (rollouts,))
             await self._first_failure_or_end([recovery, watchdog, saving], recovery)
             self.saving.request_stop()
@@ -77,9 +79,10 @@ class Controller:
             await self.checkpoints.settle(timeout_s=self.run.job.rpc_timeout_s)
 
     async def _first_failure_or_end(self, tasks: list[Task], until: Task) -> None:
-        """Wait until ``until`` has returned; raise as soon as any of the others, or any group, has failed."""
+        """Wait until ``until`` has returned, or the job's deadline has stopped the run; raise as soon as any of the others, or
+        any group, has failed."""
         running = list(tasks)
-        while until in running:
+        while until in running and not self.saving.saved_last:
             over = await self.rt.first_of(self.flow.failed.wait(), *[task.join() for task in running])
             assert over is not None, "no time-out was asked for"
             if self.flow.failure is not None:

@@ -8,7 +8,13 @@ from protocol.errors import Cause, ProtocolError, SnapshotFailed
 from protocol.history import SnapshotBroke, SnapshotDropped, SnapshotStarved
 from protocol.run import Run
 
+INSTANT_S = 1e-6  # less than this is no time left
 STARVED_AFTER = 3  # snapshots lost to train steps in a row before a warning [I]
+
+
+def decide_last(left_s: float | None) -> bool:
+    """Whether the job's deadline is due (None: it has none, or no longer needs one)."""
+    return left_s is not None and left_s < INSTANT_S
 
 
 def decide_fatal(cause: Cause, consecutive: int, limit: int) -> bool:
@@ -28,16 +34,49 @@ class SnapshotPump:
         self._lost = 0
         self._stopping = False
         self._stop = run.rt.signal()
+        self.run = run
+        self.saved_last = False  # the job's deadline was due before step 1: all there is has been saved, and the run stops
 
     async def pump(self) -> None:
-        """Returns after ``request_stop``; raises SnapshotFailed when the failure budget is spent."""
+        """Returns after ``request_stop``, or with ``saved_last`` when the job's deadline is due before step 1. Raises
+        SnapshotFailed when the failure budget is spent, or the last snapshot before that deadline cannot be taken."""
         while not self._stopping:
-            if not self.anchor.due or self.rules.interval_s is None:
-                await self.rt.first_of(self._stop.wait(), self.anchor.moved.wait(), timeout_s=self.rules.interval_s)
+            left_s = self._left_s()
+            if self.rules.interval_s is None or not (self.anchor.due or decide_last(left_s)):
+                timeout_s = self.rules.interval_s if left_s is None else min(left_s, self.rules.interval_s or left_s)
+                await self.rt.first_of(self._stop.wait(), self.anchor.moved.wait(), timeout_s=timeout_s)
             if self.rules.interval_s is None or self._stopping:
+                continue
+            if decide_last(self._left_s()):
+                await self._save_last()
+                if self.saved_last:
+                    return
                 continue
             forced, self.anchor.due = self.anchor.due, False
             await self._try(forced)
+
+    def _left_s(self) -> float | None:
+        """Seconds before the job's deadline, while it matters: a job that has trained a step has a trainer checkpoint."""
+        limit_s = self.run.job.checkpointing.must_save_by_s
+        return None if limit_s is None or self.run.steps else max(limit_s - self.rt.now(), 0.0)
+
+    async def _save_last(self) -> None:
+        """The snapshot that must succeed (PROTOCOL 4.3). One that loses to a train step is not needed any more."""
+        try:
+            skipped = await self.snapshots.take(forced=True)
+        except LostToStep as lost:
+            await self.snapshots.give_up()
+            self.rt.record(SnapshotDropped(sequence=self.snapshots.attempt[1], reason=str(lost)))
+            self._count_lost()
+        except ProtocolError as error:
+            await self._broke(error)
+            raise SnapshotFailed(f"the last snapshot before the job's deadline: {error}", error.cause) from None
+        else:
+            if skipped is None:
+                self.saved_last = True
+            else:
+                self._count_lost()
+                await self.rt.first_of(self._stop.wait(), self.anchor.moved.wait(), timeout_s=self.rules.interval_s)
 
     def _count_lost(self) -> None:
         """A snapshot that was due and lost to train steps: neither a failure nor a success, but no state is saved."""
@@ -62,16 +101,20 @@ class SnapshotPump:
             self.rt.record(SnapshotDropped(sequence=self.snapshots.attempt[1], reason=str(lost)))
             self._count_lost()
         except ProtocolError as error:
-            await self.snapshots.give_up()
-            self._failures += 1
-            self.rt.record(
-                SnapshotBroke(
-                    sequence=self.snapshots.attempt[1],
-                    cause=error.cause.value,
-                    error=type(error).__name__,
-                    message=str(error),
-                    consecutive=self._failures,
-                )
-            )
+            await self._broke(error)
             if decide_fatal(error.cause, self._failures, self.rules.max_consecutive_failures):
                 raise SnapshotFailed(f"{self._failures} snapshots failed in a row: {error}", error.cause) from None
+
+    async def _broke(self, error: ProtocolError) -> None:
+        """Remove what the failed attempt has written, and count it."""
+        await self.snapshots.give_up()
+        self._failures += 1
+        self.rt.record(
+            SnapshotBroke(
+                sequence=self.snapshots.attempt[1],
+                cause=error.cause.value,
+                error=type(error).__name__,
+                message=str(error),
+                consecutive=self._failures,
+            )
+        )

@@ -7,12 +7,14 @@ from run_files import ENDED, by_controller, judge, terms
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
 from protocol.history import (
+    AnchorMade,
     GroupMoved,
     ProcessContinued,
     ProcessStalled,
     Record,
     Restored,
     RunEnded,
+    SnapshotPublished,
     StallReported,
     StepCommitted,
     key_set,
@@ -111,3 +113,21 @@ def test_a_run_that_comes_back_behind_its_last_step_has_nothing_to_do():
     beyond = Restored("step_5", 0, 5, 5, 0, 10, 4, 0, 0, 0, NOTHING, NOTHING, NOTHING, NOTHING, "")
     assert judged(beyond, RunEnded(5), status=ENDED) == []
     assert "after 6 of 3 steps" in judged(beyond, RunEnded(6), status=ENDED)[0].found
+
+
+STOPPING = terms(checkpointing={"must_save_by_s": 0.02}, rollout_checkpointing={"interval_s": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("before", "steps", "right"),
+    [
+        ((AnchorMade("bootstrap"), SnapshotPublished("bootstrap", 1, 0, 0, 0, 0)), 0, True),
+        ((SnapshotPublished("bootstrap", 1, 0, 0, 0, 0), AnchorMade("bootstrap")), 0, False),  # saved before it was due
+        ((AnchorMade("bootstrap"), AnchorMade("bootstrap")), 0, False),
+        ((AnchorMade("bootstrap"), SnapshotPublished("bootstrap", 1, 0, 0, 0, 0)), 1, False),
+    ],
+)
+def test_a_run_may_stop_before_step_1_only_once_all_it_has_is_saved_after_its_deadline(before, steps, right):
+    events = by_controller(*before, RunEnded(steps))
+    found = judge(EveryRunProgressesOrEndsTyped, *events, given=STOPPING, status=ENDED)
+    assert (found == []) is right
