@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mutants.catalogue import catalogue
 from mutants.foreign import Trial, Tried, try_change
+from mutants.excluded import EXCLUDED
 from mutants.matrix import Matrix, run_matrix
 from mutants.model import Mutant, Row
 from mutants.patch import Stale
@@ -42,6 +43,9 @@ def _named(name: str, registered: Sequence[Mutant]) -> Mutant:
     for mutant in registered:
         if name == mutant.name or (name.isdecimal() and len(name) <= 6 and int(name) == mutant.number):
             return mutant
+    for row in EXCLUDED:
+        if name.isdecimal() and len(name) <= 6 and int(name) == row.number:
+            raise InputError(f"bug {name} is left out: {row.reason}")
     names = [mutant.name for mutant in registered]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(f'{one.number} {one.name}' for one in registered)}"

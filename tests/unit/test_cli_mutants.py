@@ -96,3 +96,8 @@ def test_a_change_of_no_consequence_is_held_and_one_that_does_not_apply_is_refus
     (tmp_path / "change").write_text(harmless.replace("temporary = ", "temporary = 1 + ") + 'put = ""\n')
     assert main(["mutants", "--patch", str(tmp_path / "change")]) == 2
     assert "does not apply: protocol.checkpoint.publish.publish_step: 0 matches" in capsys.readouterr().err
+
+
+def test_a_bug_that_is_left_out_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutants", "71"]) == 2
+    assert "bug 71 is left out: a fault of an in-process test client" in capsys.readouterr().err
