@@ -11,8 +11,8 @@ from typing import Any
 from rich.text import Text
 
 from mutants.catalogue import catalogue
-from mutants.foreign import Trial, Tried, try_change
 from mutants.excluded import EXCLUDED
+from mutants.foreign import Trial, Tried, try_change
 from mutants.matrix import Matrix, run_matrix
 from mutants.model import Mutant, Row
 from mutants.patch import Stale
