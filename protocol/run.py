@@ -43,6 +43,7 @@ class Run:
         self.dispatch_index = -1  # batches reserved, counted from the version - 1
         self.progressed_at_s = 0.0  # when a group was last published or a step committed
         self.optimizer_commit_in_progress = False
+        self.stopping = False  # the job's deadline came before step 1 and all there is has been saved: no step commits any more
         self.ledger = Ledger(rt)
         self.slices = Slices(rt, job.num_generations_per_prompt)
         self.replay = ReplayIndex(self.ledger.visits)

@@ -17,6 +17,11 @@ def decide_last(left_s: float | None) -> bool:
     return left_s is not None and left_s < INSTANT_S
 
 
+def decide_stop(steps: int, committing: bool) -> bool:
+    """Whether the run stops once its last snapshot is published: only if no step came first."""
+    return steps == 0 and not committing
+
+
 def decide_fatal(cause: Cause, consecutive: int, limit: int) -> bool:
     """Whether a failed snapshot ends the run: a contradiction at once, an outage after ``limit`` in a row."""
     return cause is Cause.BROKEN or consecutive > limit
@@ -73,7 +78,8 @@ class SnapshotPump:
             raise SnapshotFailed(f"the last snapshot before the job's deadline: {error}", error.cause) from None
         else:
             if skipped is None:
-                self.saved_last = True
+                # Publication was a window: a step that has committed, or is committing, needs no deadline any more.
+                self.run.stopping = self.saved_last = decide_stop(self.run.steps, self.run.optimizer_commit_in_progress)
             else:
                 self._count_lost()
                 await self.rt.first_of(self._stop.wait(), self.anchor.moved.wait(), timeout_s=self.rules.interval_s)

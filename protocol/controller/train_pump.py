@@ -140,6 +140,8 @@ class TrainPump:
     async def _commit(self, rows: int) -> None:
         run, ledger, step = self.run, self.run.ledger, self.run.steps + 1
         async with run.barrier.mutation("other"):  # so that the flag never rises while a cut is being taken
+            while run.stopping:  # the job's deadline came first: whoever stops the run cancels this task
+                await self.rt.signal().wait()
             run.optimizer_commit_in_progress = True
             self.rt.record(CommitFlagSet(step=step))
         try:

@@ -6,7 +6,7 @@ import pytest
 from whole_job import changed, every, fault, live
 
 from protocol.config import Checkpointing, RolloutCheckpointing, check
-from protocol.controller.snapshot_pump import decide_last
+from protocol.controller.snapshot_pump import decide_last, decide_stop
 from protocol.history import Restored, RunEnded, RunFailed, SnapshotPublished, StepCommitted
 
 DUE = changed(checkpointing=Checkpointing(must_save_by_s=0.5), rollout_checkpointing=every(0.35))
@@ -14,6 +14,10 @@ DUE = changed(checkpointing=Checkpointing(must_save_by_s=0.5), rollout_checkpoin
 
 def test_the_deadline_matters_only_while_it_is_due_and_no_step_is_trained() -> None:
     assert [decide_last(left_s) for left_s in (None, 1.0, 0.0)] == [False, False, True]
+
+
+def test_a_step_that_commits_while_the_last_snapshot_is_published_keeps_the_run_going() -> None:
+    assert [decide_stop(steps, committing) for steps, committing in ((0, False), (0, True), (1, False))] == [True, False, False]
 
 
 def test_the_run_stops_after_a_snapshot_that_began_at_the_deadline_and_the_next_life_goes_on_from_it() -> None:
