@@ -62,7 +62,7 @@ class Controller:
         saving = self.rt.spawn(self.saving.pump(), "snapshot-pump")
         try:
             await self._first_failure_or_end([training, recovery, rollouts, watchdog, saving], training)
-            if self.saving.saved_last:
+            if self.run.stopping:
                 return
             await cancel_all(self.rt, (rollouts,))
             await self._first_failure_or_end([recovery, watchdog, saving], recovery)
@@ -82,7 +82,7 @@ class Controller:
         """Wait until ``until`` has returned, or the job's deadline has stopped the run; raise as soon as any of the others, or
         any group, has failed."""
         running = list(tasks)
-        while until in running and not self.saving.saved_last:
+        while until in running and not self.run.stopping:
             over = await self.rt.first_of(self.flow.failed.wait(), *[task.join() for task in running])
             assert over is not None, "no time-out was asked for"
             if self.flow.failure is not None:

@@ -40,10 +40,9 @@ class SnapshotPump:
         self._stopping = False
         self._stop = run.rt.signal()
         self.run = run
-        self.saved_last = False  # the job's deadline was due before step 1: all there is has been saved, and the run stops
 
     async def pump(self) -> None:
-        """Returns after ``request_stop``, or with ``saved_last`` when the job's deadline is due before step 1. Raises
+        """Returns after ``request_stop``, or with the run ``stopping`` when the job's deadline is due before step 1. Raises
         SnapshotFailed when the failure budget is spent, or the last snapshot before that deadline cannot be taken."""
         while not self._stopping:
             left_s = self._left_s()
@@ -54,7 +53,7 @@ class SnapshotPump:
                 continue
             if decide_last(self._left_s()):
                 await self._save_last()
-                if self.saved_last:
+                if self.run.stopping:
                     return
                 continue
             forced, self.anchor.due = self.anchor.due, False
@@ -70,16 +69,14 @@ class SnapshotPump:
         try:
             skipped = await self.snapshots.take(forced=True)
         except LostToStep as lost:
-            await self.snapshots.give_up()
-            self.rt.record(SnapshotDropped(sequence=self.snapshots.attempt[1], reason=str(lost)))
-            self._count_lost()
+            await self._lost_to(lost)
         except ProtocolError as error:
             await self._broke(error)
             raise SnapshotFailed(f"the last snapshot before the job's deadline: {error}", error.cause) from None
         else:
             if skipped is None:
                 # Publication was a window: a step that has committed, or is committing, needs no deadline any more.
-                self.run.stopping = self.saved_last = decide_stop(self.run.steps, self.run.optimizer_commit_in_progress)
+                self.run.stopping = decide_stop(self.run.steps, self.run.optimizer_commit_in_progress)
             else:
                 self._count_lost()
                 await self.rt.first_of(self._stop.wait(), self.anchor.moved.wait(), timeout_s=self.rules.interval_s)
@@ -103,13 +100,17 @@ class SnapshotPump:
             elif skipped != UNCHANGED:
                 self._count_lost()
         except LostToStep as lost:
-            await self.snapshots.give_up()
-            self.rt.record(SnapshotDropped(sequence=self.snapshots.attempt[1], reason=str(lost)))
-            self._count_lost()
+            await self._lost_to(lost)
         except ProtocolError as error:
             await self._broke(error)
             if decide_fatal(error.cause, self._failures, self.rules.max_consecutive_failures):
                 raise SnapshotFailed(f"{self._failures} snapshots failed in a row: {error}", error.cause) from None
+
+    async def _lost_to(self, lost: LostToStep) -> None:
+        """Remove what the attempt that lost to a train step has written, and count it."""
+        await self.snapshots.give_up()
+        self.rt.record(SnapshotDropped(sequence=self.snapshots.attempt[1], reason=str(lost)))
+        self._count_lost()
 
     async def _broke(self, error: ProtocolError) -> None:
         """Remove what the failed attempt has written, and count it."""
