@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from small_file import SMALL
 
 from protocol.history import Record, Restored
 from protocol.judging import Judge, Violation
@@ -17,19 +18,6 @@ from rollproof import commands, running, showing, sweeping
 from rollproof.cli import main
 from rollproof.tokens import read_token
 
-SMALL = """
-format = 1
-name = "small"
-[load]
-groups = 2
-siblings = 2
-gym_instances = 1
-[job]
-target_level = "sibling"
-train_steps = 1
-[job.rollout_checkpointing]
-interval_s = 0.2
-"""
 SWEEP_FIELDS = set(
     "scenario level seeds version events steps crash_points classes runs outcomes judged fired not_covered us_per_event "
     "verdict judges verdicts violations points_per_cpu_s distinct_runs_per_cpu_s wall_s peak_rss_mib history_hash".split()

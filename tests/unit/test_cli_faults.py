@@ -7,26 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_file import NO_JUDGE_EXPECTED
+from small_file import SMALL as SMALL_JOB
 
 from rollproof.cli import main
 
-SMALL = """
-format = 1
-name = "small"
-[load]
-groups = 2
-siblings = 2
-gym_instances = 1
-[job]
-target_level = "sibling"
-train_steps = 1
-[job.rollout_checkpointing]
-interval_s = 0.2
-[contract]
-may_drop = true
-[expect]
-judges = []
-"""
+SMALL = SMALL_JOB + "[contract]\nmay_drop = true" + NO_JUDGE_EXPECTED
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from typing import Any
 
 import explore_toys as toys
 import pytest
+from small_file import NO_JUDGE_EXPECTED
+from small_file import SMALL as SMALL_JOB
 from toy import Ask
 
 from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgressesOrEndsTyped
@@ -193,21 +195,7 @@ def test_what_is_no_partial_crash_is_refused_in_one_line(text: str, says: str) -
     assert "\n" not in str(refused.value)
 
 
-SMALL = """
-format = 1
-name = "small"
-[load]
-groups = 2
-siblings = 2
-gym_instances = 1
-[job]
-target_level = "sibling"
-train_steps = 1
-[job.rollout_checkpointing]
-interval_s = 0.2
-[expect]
-judges = []
-"""
+SMALL = SMALL_JOB + NO_JUDGE_EXPECTED
 
 
 def command(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:

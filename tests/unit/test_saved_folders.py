@@ -10,24 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from small_file import NO_JUDGE_EXPECTED
+from small_file import SMALL as SMALL_JOB
 
 from rollproof.cli import main
 
-SMALL = """
-format = 1
-name = "small"
-[load]
-groups = 2
-siblings = 2
-gym_instances = 1
-[job]
-target_level = "sibling"
-train_steps = 1
-[job.rollout_checkpointing]
-interval_s = 0.2
-[expect]
-judges = []
-"""
+SMALL = SMALL_JOB + NO_JUDGE_EXPECTED
 
 
 @pytest.fixture(scope="module")
