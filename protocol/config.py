@@ -108,8 +108,17 @@ class RolloutRecovery(Config, frozen=True):
 
 
 class TokenCapture(Config, frozen=True):
+    """``generation_prefix_*`` bound the batches in which the chunks of one inventory are staged and its routes are read."""
+
     enabled: bool = True
     control_timeout_s: float = 60.0  # every control call but prepare; also the lease grace
+    generation_prefix_batch_size: int = 64  # chunk rows of one put, and keys of one read
+    generation_prefix_token_budget: int = 65_536  # token positions of one put, and of one route read
+
+
+class RouterReplay(Config, frozen=True):
+    enabled: bool = False  # staged and trained rows hold the experts that each token was routed to
+    read_mode: str = "grouped"  # grouped | per_call | new_chunks: how a cut reads them from the engine's loop
 
 
 class Job(Config, frozen=True):
@@ -139,6 +148,8 @@ class Job(Config, frozen=True):
     rollout_checkpointing: RolloutCheckpointing = RolloutCheckpointing()
     rollout_recovery: RolloutRecovery = RolloutRecovery()
     token_capture: TokenCapture = TokenCapture()
+    router_replay: RouterReplay = RouterReplay()
+    max_new_tokens: int | None = 4096  # of one model call that sets no limit of its own; None: the engine's own default
 
     @property
     def level(self) -> Level:
@@ -195,6 +206,8 @@ def fingerprint(job: Job, data: str) -> str:
         job.environment_server,
         msgspec.to_builtins(job.sampler),
         job.token_capture.enabled,
+        job.router_replay.enabled,
+        job.max_new_tokens,
     )
     return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
 
@@ -241,6 +254,9 @@ def check(job: Job, task_names: Iterable[str] | None = None) -> list[str]:
     waits("token_capture.control_timeout_s", job.token_capture.control_timeout_s)
     waits("watchdog.interval_s", job.watchdog.interval_s)
     waits("rollout_failure.nemo_gym.rollout_timeout_s", job.rollout_failure.nemo_gym.rollout_timeout_s)
+    positive("token_capture.generation_prefix_batch_size", job.token_capture.generation_prefix_batch_size)
+    positive("token_capture.generation_prefix_token_budget", job.token_capture.generation_prefix_token_budget)
+    positive("max_new_tokens", job.max_new_tokens)
     positive("rollout_failure.nemo_gym.max_row_attempts", job.rollout_failure.nemo_gym.max_row_attempts)
     positive("rollout_failure.max_infra_attempts_per_prompt", job.rollout_failure.max_infra_attempts_per_prompt)
     positive("rollout_failure.max_data_attempts_per_prompt", job.rollout_failure.max_data_attempts_per_prompt)
@@ -264,6 +280,7 @@ def check(job: Job, task_names: Iterable[str] | None = None) -> list[str]:
             return False
         return True
 
+    one_of("router_replay.read_mode", job.router_replay.read_mode, ("grouped", "per_call", "new_chunks"))
     one_of("sampler.name", job.sampler.name, ("in_order", "windowed", "weight_fifo"))
     one_of("rollout_checkpointing.restore_mode", job.rollout_checkpointing.restore_mode,
            ("latest", "trainer_checkpoint", "none"))  # fmt: skip

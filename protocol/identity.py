@@ -60,6 +60,21 @@ def staging_key(capture_key: str, call: str) -> str:
     return f"{capture_key}/{call}"
 
 
+def chunk_key(call: str, start: int) -> str:
+    """Key of the staged chunk that begins with generated token ``start`` of the call with this staging key."""
+    return f"{call}/p{start}"
+
+
+def is_chunk(key: str) -> bool:
+    """Whether a staging key is a chunk's, and not a whole call's: it has a part more."""
+    return key.count("/") == 2
+
+
+def call_of_chunk(key: str) -> str:
+    """Staging key of the call that a chunk belongs to."""
+    return key.rpartition("/")[0]
+
+
 def effect_key(episode: GymCheckpointEpisode, turn: int, call: int) -> str:
     """What an outside service knows a tool call by: ``call`` counts the calls of one turn, from 0.
 

@@ -2,25 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from protocol.external import Service
-from protocol.messages import PromptTask, ToolCall
+from protocol.messages import MediaSource, PromptTask, Sampling, ToolCall
 from protocol.runtime import Runtime
 
 Factory = Callable[[Runtime], Coroutine[Any, Any, None]]
 
 
-class Engine(Protocol):
-    """What generates tokens inside a worker process."""
+class RouteLayout(msgspec.Struct, frozen=True):
+    """Shape of a token's routed experts: [layers, top_k] of the engine's own ``dtype`` (uint8 | int8 | int16 | int32)."""
 
-    async def generate(
-        self, call: str, ordinal: int, generation: int, turn: int, version: int, prompt_length: int
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Tokens and their logprobs (same length, at least 1). Records ``TokensGenerated`` as it goes."""
+    layers: int
+    top_k: int
+    dtype: str
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine can do beyond generating. ``position_keyed_draws``: a seeded draw depends on the seed and the token's
+    position alone, so a call that goes on after a prefix uses no draw twice. ``routes`` None: it records no experts."""
+
+    release: str
+    position_keyed_draws: bool = False
+    routes: RouteLayout | None = None
+
+
+class EngineCall(msgspec.Struct, frozen=True, kw_only=True):
+    """``prefix`` are tokens of the call's own that were generated before; at most ``limit`` more (None: the engine's default)."""
+
+    call: str
+    ordinal: int
+    generation: int
+    turn: int
+    version: int
+    previous_length: int
+    carry: tuple[int, ...]
+    prefix: tuple[int, ...] = ()
+    limit: int | None = None
+    sampling: Sampling = Sampling()
+
+
+class RoutePiece(Protocol):
+    """Route rows of consecutive positions of one call, as the engine appended them; never changed afterwards."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def read(self) -> bytes:
+        """Materialise them: ``rows`` x layers x top_k values of the engine's dtype, little-endian."""
         ...
+
+
+class Output(Protocol):
+    """Live view of one running call: the engine appends to it at moments of its own, a token first, its logprob later.
+
+    ``tokens`` and ``logprobs`` are what *this* request generated, a restored prefix left out. Either list may have grown at
+    each look at it: take a length once, and use it. ``finish``: '' while it runs, then stop | length | aborted.
+    """
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+    @property
+    def logprobs(self) -> Sequence[float]: ...
+    @property
+    def finish(self) -> str: ...
+    def more(self) -> Awaitable[None]:
+        """Until something was appended since this was called, or the call is over."""
+        ...
+
+    def done(self) -> Awaitable[None]:
+        """Until ``finish`` is set and every token has its logprob."""
+        ...
+
+
+class Detokenizer(Protocol):
+    """Incremental: primed on the tokens before, it gives the text that each further token adds."""
+
+    def push(self, token: int) -> str: ...
+
+
+class Engine(Protocol):
+    """What generates tokens inside a worker process. It records ``TokensGenerated``, ``EngineStarted`` and ``EngineAborted``."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def start(self, call: EngineCall) -> Output:
+        """Begin (or go on with) a call. At least one token more is generated."""
+        ...
+
+    def abort(self, call: str) -> None:
+        """Stop it, if it runs; its ``finish`` is then aborted."""
+        ...
+
+    def release(self, call: str) -> None:
+        """Nobody will ask about this call any more."""
+        ...
+
+    def route_pieces(self, asked: Sequence[tuple[str, int]]) -> list[tuple[RoutePiece, ...]]:
+        """Of each (call, first piece): its pieces from that one on, by reference. To be run on the loop ``engine``: it copies
+        lists and nothing else. The first row of the first piece is the parent's last token's (or the carry's first, for a
+        root); each fed token has one row, the newest none yet. An unknown call has no pieces."""
+        ...
+
+    def detokenizer(self, before: Sequence[int]) -> Detokenizer:
+        """Primed on the last tokens before."""
+        ...
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Of these tokens alone; bytes that end inside a character read U+FFFD."""
+        ...
+
+    def stop_tokens(self) -> tuple[int, ...]:
+        """Tokens that end a call; the last token of one that has stopped is no part of its text."""
+        ...
+
+    def media(self, sources: Sequence[MediaSource]) -> Awaitable[tuple[Media, ...]]:
+        """Read and preprocess, off the serving loop. Raises MissingFile that names a source that is not there."""
+        ...
+
+
+class Media(msgspec.Struct, frozen=True):
+    """Preprocessed tensors of one source: (name, dtype, shape, bytes)."""
+
+    source: MediaSource
+    tensors: tuple[tuple[str, str, tuple[int, ...], bytes], ...]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment's model call asks for beside its tokens."""
+
+    sampling: Sampling = Sampling()
+    media: tuple[MediaSource, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +171,10 @@ class Environment(Protocol):
 
     def seed(self, task: PromptTask, ordinal: int, generation: int) -> State:
         """The fresh state of one episode."""
+        ...
+
+    def asks(self, task: PromptTask, ordinal: int, generation: int, turn: int) -> Asked:
+        """How the model call of this turn is to be sampled, and the media its carry holds places for."""
         ...
 
     def decide(self, task: PromptTask, state: State, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:

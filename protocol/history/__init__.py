@@ -11,7 +11,7 @@ One module a section; ``docs/events.md`` is generated from them (``python -m pro
 
 from __future__ import annotations
 
-from protocol.history import checkpoints, control, deadlines, gym, ledger, life, locks, scale, services, training, workers
+from protocol.history import checkpoints, control, deadlines, gym, ledger, life, locks, prefix, scale, services, training, workers
 from protocol.history.checkpoints import *  # noqa: F403
 from protocol.history.control import *  # noqa: F403
 from protocol.history.deadlines import *  # noqa: F403
@@ -25,6 +25,7 @@ from protocol.history.gym import *  # noqa: F403
 from protocol.history.ledger import *  # noqa: F403
 from protocol.history.life import *  # noqa: F403
 from protocol.history.locks import *  # noqa: F403
+from protocol.history.prefix import *  # noqa: F403
 from protocol.history.scale import *  # noqa: F403
 from protocol.history.services import *  # noqa: F403
 from protocol.history.training import *  # noqa: F403
@@ -44,6 +45,7 @@ SECTIONS = (
     control,
     gym,
     workers,
+    prefix,
     services,
 )
 

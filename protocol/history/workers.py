@@ -47,7 +47,22 @@ class RowStagedDone(Event, frozen=True):
 
 
 class CallEnded(Event, frozen=True):
-    """``outcome``: answered | capture-failed."""
+    """``outcome``: answered | capture-failed | terminal-prefix (answered from a restored prefix alone) | aborted | rejected.
+
+    ``generated``: tokens of the call in all; ``prefix`` of them restored; ``reported``: completion tokens in the answer;
+    ``limit``: effective output limit. ``finish``: stop | length; ``text``: BLAKE2b-128 hex of the answer's text, ``plain`` of
+    the same ids' text in one uninterrupted pass of the engine's own detokenizer ('' where nobody made it); ``routes``: digest
+    of the real route rows of the ``prefix`` ('' without), ``route_rows`` staged with the answer (-1: none), ``version``: weights."""
 
     call: str
     outcome: str
+    generated: int = 0
+    prefix: int = 0
+    reported: int = 0
+    limit: int = 0
+    finish: str = ""
+    text: str = ""
+    plain: str = ""
+    routes: str = ""
+    route_rows: int = -1
+    version: int = -1
