@@ -24,7 +24,6 @@ from rollproof.cli import main
         ("sweep workplace --points 0", "--points is '0': it must be all or a number above 0"),
         ("sweep workplace --disk every", "--disk every comes with a later step"),
         ("sweep workplace --disk some", "--disk is 'some': it must be none"),
-        ("sweep workplace --level prefix", "--level prefix comes with a later step"),
         ("sweep workplace --level turns", "--level is 'turns': it must be one of"),
         ("sweep workplace --world real", "--world real comes with a later step"),
         ("sweep workplace --second-crashes 3", "--second-crashes comes with a later step"),
