@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rollproof.bench.ledger import ledger_bench
+from rollproof.bench.prefix_io import prefix_io_bench
 
-BENCHES: dict[str, Callable[[], dict[str, Any]]] = {"ledger": ledger_bench}
+BENCHES: dict[str, Callable[[], dict[str, Any]]] = {"ledger": ledger_bench, "prefix-io": prefix_io_bench}
 
 
 def bench_table(report: dict[str, Any]) -> str:
