@@ -41,14 +41,17 @@ def test_restores_that_ask_together_share_one_read() -> None:
     assert found == [fetched(0, 1), fetched(2), fetched(3)]
     (asked,) = plane.of("get")
     assert sorted(asked) == sorted(keys(0, 1, 2, 3))
-    assert events(world, PrefixReadIssued, PrefixReadDone) == [PrefixReadIssued(4, 3), PrefixReadDone(4, 1, 0)]
+    assert events(world, PrefixReadIssued, PrefixReadDone) == [PrefixReadIssued(4, 3, 4), PrefixReadDone(4, 1, 0)]
 
 
 def test_reads_are_bounded_by_rows_and_never_by_tokens() -> None:
     plane = holding(40)
-    found, _ = restores(plane, [keys(n) for n in range(40)], rows=16, positions=1)
+    found, world = restores(plane, [keys(n) for n in range(40)], rows=16, positions=1)
     assert found == [fetched(n) for n in range(40)]
     assert sorted(len(asked) for asked in plane.of("get")) == [8, 16, 16]
+    assert events(world, PrefixReadIssued) == [
+        PrefixReadIssued(16, 16, 40), PrefixReadIssued(16, 16, 24), PrefixReadIssued(8, 8, 8)
+    ]  # fmt: skip
 
 
 def test_a_caller_with_more_keys_than_a_read_may_hold_gets_them_all() -> None:
@@ -135,18 +138,6 @@ def test_a_later_caller_does_not_wait_for_a_read_that_hangs() -> None:
         assert rt.now() < 0.6
 
     play(plane, main)
-
-
-def test_a_caller_may_read_its_own_keys_once_more_by_itself() -> None:
-    plane = holding(2, script(("get", Outcome(refused=True)), ("get", Outcome(refused=True)), ("get", Outcome(refused=True))))
-
-    async def main(rt: Any) -> None:
-        reader = PrefixReader(rt, job())
-        assert (await reader.read(keys(0, 1))).missing == dict.fromkeys(keys(0, 1), REFUSED)
-        assert await reader.read_alone(keys(0, 1)) == fetched(0, 1)
-
-    world = play(plane, main)
-    assert events(world, PrefixReadDone) == [PrefixReadDone(2, 3, 2), PrefixReadDone(2, 1, 0)]
 
 
 def test_nothing_asked_is_nothing_read() -> None:
