@@ -239,10 +239,10 @@ class LoseRows(OfRows):
 
 class BadRow(OfRows):
     """Row number ``row`` (from 0; the last one, if there are fewer) of the next put, or get, of at least ``at_least`` rows is
-    bad: each ``operation`` that holds its key is refused, this one included, ``times`` in all (0: for ever). A put so refused
+    bad: each ``request`` that holds its key is refused, this one included, ``times`` in all (0: for ever). A put so refused
     has stored its first ``stored`` rows."""
 
-    operation: Literal["put", "get"] = "put"
+    request: Literal["put", "get"] = "put"
     row: int = Field(default=0, ge=0)
     at_least: int = Field(default=1, ge=1)
     stored: int = Field(default=0, ge=0)
@@ -250,10 +250,10 @@ class BadRow(OfRows):
 
 
 class Outage(OfRows):
-    """From the next request of this ``operation`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
+    """From the next request of this ``request`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
     ``silent``, never answered."""
 
-    operation: Literal["put", "get", "clear", "all"] = "all"
+    request: Literal["put", "get", "clear", "all"] = "all"
     for_s: float = Field(gt=0.0, le=100_000.0)
     how: Literal["refused", "silent"] = "refused"
 

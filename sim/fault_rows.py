@@ -70,9 +70,9 @@ class RowFaults:
                 lost = min(int(given["rows"]), found)
                 armed.done(f"a get from {partition} came back with {found - lost} of {found} rows")
                 return Trouble(found - lost)
-            case "bad_row" if operation == given.get("operation", "put"):
+            case "bad_row" if operation == given.get("request", "put"):
                 return self._bad_row(armed, operation, keys)
-            case "outage" if given.get("operation", "all") in (operation, "all"):
+            case "outage" if given.get("request", "all") in (operation, "all"):
                 return self._outage(armed, operation, len(keys), now)
         return None
 

@@ -80,7 +80,7 @@ def chunk(number: int, start: int) -> PendingRow:
 def _bad_rows(operation: str, batches: int, batch_size: int) -> RowFaults:
     """One bad row in each of so many batches, in its middle."""
     faults = RowFaults()
-    arguments = {"partition": STAGING, "operation": operation, "row": batch_size // 2, "at_least": batch_size, "times": 0}
+    arguments = {"partition": STAGING, "request": operation, "row": batch_size // 2, "at_least": batch_size, "times": 0}
     for number in range(batches):
         fault = Fault(process=DATA_PLANE, event="", verb="bad_row", arguments=arguments)
         faults.verbs["bad_row"](Armed(fault, number, lambda verb, detail: None))

@@ -101,7 +101,7 @@ def test_a_bad_row_of_a_get_is_refused_so_many_times_and_is_then_read() -> None:
                 await rt.call("data-plane", GetSamples(STAGING, asked))
         assert await rt.call("data-plane", GetSamples(STAGING, keys)) == CHUNKS
 
-    live(main, ToyFault(**AT, verb="bad_row", arguments={"partition": STAGING, "operation": "get", "times": 2}))
+    live(main, ToyFault(**AT, verb="bad_row", arguments={"partition": STAGING, "request": "get", "times": 2}))
 
 
 def test_an_outage_begins_with_the_first_request_it_meets_and_ends_by_itself() -> None:
@@ -129,7 +129,7 @@ def test_a_silent_outage_answers_nobody_and_only_those_it_is_meant_for() -> None
         put.cancel()
         assert await stored(rt) == ["c0"]
 
-    arguments = {"partition": STAGING, "for_s": 3.0, "operation": "put", "how": "silent", "chunks": True}
+    arguments = {"partition": STAGING, "for_s": 3.0, "request": "put", "how": "silent", "chunks": True}
     live(main, ToyFault(**AT, verb="outage", arguments=arguments))
 
 
