@@ -181,7 +181,8 @@ class PrefixReadIssued(Event, frozen=True):
 
     keys: int
     calls: int
-    waiting: int
+    waiting: int = 0
+    of: tuple[str, ...] = ()  # those calls
 
 
 class PrefixReadDone(Event, frozen=True):
@@ -190,6 +191,7 @@ class PrefixReadDone(Event, frozen=True):
     keys: int
     gets: int
     failed: int
+    lost: tuple[str, ...] = ()  # those keys
 
 
 class PrefixClaimed(Event, frozen=True):

@@ -168,6 +168,7 @@ class Fetched:
 class _Restore:
     """One caller: what it asked for, what it has, and what wakes it."""
 
+    call: str
     keys: tuple[str, ...]
     fetched: Fetched
     told: Signal
@@ -196,9 +197,9 @@ class PrefixReader:
         self._gathering = False
         self._reads = 0
 
-    async def read(self, keys: Sequence[str]) -> Fetched:
-        """Rows of one call. Whatever goes wrong with another caller's keys is not seen here."""
-        restore = _Restore(tuple(dict.fromkeys(keys)), Fetched(), self.rt.signal())
+    async def read(self, call: str, keys: Sequence[str]) -> Fetched:
+        """Rows that ``call`` is restored from. Whatever goes wrong with another caller's keys is not seen here."""
+        restore = _Restore(call, tuple(dict.fromkeys(keys)), Fetched(), self.rt.signal())
         for key in restore.keys:
             self._waiting.setdefault(key, []).append(restore)
         if self._waiting and not self._gathering:
@@ -224,7 +225,8 @@ class PrefixReader:
         """N keys cost one request, or N + 1: each that is missing, for whatever reason, is asked for alone, once."""
         askers = shared.askers
         callers = dict.fromkeys(restore for restores in askers.values() for restore in restores)
-        self.rt.record(PrefixReadIssued(len(askers), len(callers), shared.waited))
+        of = tuple(sorted(restore.call for restore in callers))
+        self.rt.record(PrefixReadIssued(len(askers), len(callers), shared.waited, of))
         fetched = await self._get(shared, tuple(askers))
 
         async def alone(key: str) -> None:
@@ -234,7 +236,7 @@ class PrefixReader:
             fetched.missing.update(found.missing)
 
         await self.rt.all_of([self.rt.spawn(alone(key), f"read {key} alone") for key in tuple(fetched.missing)])
-        self.rt.record(PrefixReadDone(len(askers), shared.gets, len(fetched.missing)))
+        self.rt.record(PrefixReadDone(len(askers), shared.gets, len(fetched.missing), tuple(fetched.missing)))
         for key, restores in askers.items():
             for restore in restores:
                 if key in fetched.rows:

@@ -132,7 +132,7 @@ def _restore(job: Job, faults: RowFaults) -> dict[str, Any]:
         plane.partitions[STAGING].put((row.key, row.data) for chain in chains for row in chain)
 
         async def restore(chain: list[PendingRow]) -> None:
-            missing.extend((await reader.read([row.key for row in chain])).missing)
+            missing.extend((await reader.read("", [row.key for row in chain])).missing)
 
         await rt.all_of([rt.spawn(restore(chain), f"restore {number}") for number, chain in enumerate(chains)])
 

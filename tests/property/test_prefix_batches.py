@@ -84,7 +84,7 @@ def test_every_caller_hears_of_each_of_its_keys_and_gets_no_other_row(
 
     async def main(rt: Any) -> None:
         reader = PrefixReader(rt, job(rows_max, rpc_timeout_s=2.0))
-        callers = [rt.spawn(reader.read([f"k{n}" for n in theirs]), f"caller {i}") for i, theirs in enumerate(asked)]
+        callers = [rt.spawn(reader.read(f"r{i}", [f"k{n}" for n in theirs]), f"caller {i}") for i, theirs in enumerate(asked)]
         found.extend(await rt.all_of(callers))
 
     world = play(plane, main)

@@ -30,7 +30,7 @@ def restores(plane: ScriptedPlane, asked: Sequence[Sequence[str]], **sizes: Any)
 
     async def main(rt: Any) -> None:
         reader = PrefixReader(rt, job(**sizes))
-        found.extend(await rt.all_of([rt.spawn(reader.read(theirs), f"restore {n}") for n, theirs in enumerate(asked)]))
+        found.extend(await rt.all_of([rt.spawn(reader.read(f"r{n}", theirs), f"restore {n}") for n, theirs in enumerate(asked)]))
 
     return found, play(plane, main)
 
@@ -41,7 +41,10 @@ def test_restores_that_ask_together_share_one_read() -> None:
     assert found == [fetched(0, 1), fetched(2), fetched(3)]
     (asked,) = plane.of("get")
     assert sorted(asked) == sorted(keys(0, 1, 2, 3))
-    assert events(world, PrefixReadIssued, PrefixReadDone) == [PrefixReadIssued(4, 3, 4), PrefixReadDone(4, 1, 0)]
+    assert events(world, PrefixReadIssued, PrefixReadDone) == [
+        PrefixReadIssued(4, 3, 4, ("r0", "r1", "r2")),
+        PrefixReadDone(4, 1, 0),
+    ]
 
 
 def test_reads_are_bounded_by_rows_and_never_by_tokens() -> None:
@@ -49,9 +52,8 @@ def test_reads_are_bounded_by_rows_and_never_by_tokens() -> None:
     found, world = restores(plane, [keys(n) for n in range(40)], rows=16, positions=1)
     assert found == [fetched(n) for n in range(40)]
     assert sorted(len(asked) for asked in plane.of("get")) == [8, 16, 16]
-    assert events(world, PrefixReadIssued) == [
-        PrefixReadIssued(16, 16, 40), PrefixReadIssued(16, 16, 24), PrefixReadIssued(8, 8, 8)
-    ]  # fmt: skip
+    issued = events(world, PrefixReadIssued)
+    assert [(event.keys, event.calls, event.waiting) for event in issued] == [(16, 16, 40), (16, 16, 24), (8, 8, 8)]
 
 
 def test_a_caller_with_more_keys_than_a_read_may_hold_gets_them_all() -> None:
@@ -75,7 +77,7 @@ def test_an_outage_costs_one_request_more_than_there_are_keys(rows: int) -> None
     assert found == [Fetched({}, {f"c{n}/p0": REFUSED}) for n in range(8)]
     reads = 8 // rows
     assert plane.count("get") == reads * (rows + 1)
-    assert events(world, PrefixReadDone) == [PrefixReadDone(rows, rows + 1, rows)] * reads
+    assert [(event.keys, event.gets, event.failed) for event in events(world, PrefixReadDone)] == [(rows, rows + 1, rows)] * reads
 
 
 def test_an_outage_without_answers_ends_after_two_time_outs() -> None:
@@ -83,7 +85,7 @@ def test_an_outage_without_answers_ends_after_two_time_outs() -> None:
     found: list[Fetched] = []
 
     async def main(rt: Any) -> None:
-        found.append(await PrefixReader(rt, job(rpc_timeout_s=5.0)).read(keys(0, 1, 2, 3)))
+        found.append(await PrefixReader(rt, job(rpc_timeout_s=5.0)).read("r", keys(0, 1, 2, 3)))
         assert 10.0 <= rt.now() < 10.1
 
     play(plane, main)
@@ -99,7 +101,7 @@ def test_a_bad_row_fails_its_own_callers_alone() -> None:
         Fetched({}, {"c2/p0": REFUSED}),
         fetched(3),
     ]
-    assert events(world, PrefixReadDone) == [PrefixReadDone(4, 5, 1)]
+    assert events(world, PrefixReadDone) == [PrefixReadDone(4, 5, 1, keys(2))]
 
 
 def test_rows_of_a_short_answer_are_taken_by_their_names_and_the_rest_is_asked_for_alone() -> None:
@@ -108,7 +110,7 @@ def test_rows_of_a_short_answer_are_taken_by_their_names_and_the_rest_is_asked_f
     found, world = restores(plane, [keys(0, 1, 2, 3)])
     assert found == [Fetched(fetched(1, 2, 3).rows, {"c0/p0": "not in the answer"})]
     assert sorted(plane.of("get")) == [keys(0), keys(0, 1, 2, 3), keys(3)]
-    assert events(world, PrefixReadDone) == [PrefixReadDone(4, 3, 1)]
+    assert events(world, PrefixReadDone) == [PrefixReadDone(4, 3, 1, keys(0))]
 
 
 def test_a_caller_that_gives_up_changes_nothing_for_the_others() -> None:
@@ -117,8 +119,8 @@ def test_a_caller_that_gives_up_changes_nothing_for_the_others() -> None:
 
     async def main(rt: Any) -> None:
         reader = PrefixReader(rt, job())
-        first = rt.spawn(reader.read(keys(0)), "first")
-        second = rt.spawn(reader.read(keys(1)), "second")
+        first = rt.spawn(reader.read("r", keys(0)), "first")
+        second = rt.spawn(reader.read("r", keys(1)), "second")
         await rt.sleep(0.001)
         first.cancel()
         found.append(await second.join())
@@ -132,9 +134,9 @@ def test_a_later_caller_does_not_wait_for_a_read_that_hangs() -> None:
 
     async def main(rt: Any) -> None:
         reader = PrefixReader(rt, job())
-        rt.spawn(reader.read(keys(0)), "first")
+        rt.spawn(reader.read("r", keys(0)), "first")
         await rt.sleep(0.5)
-        assert await reader.read(keys(1)) == fetched(1)
+        assert await reader.read("r", keys(1)) == fetched(1)
         assert rt.now() < 0.6
 
     play(plane, main)
