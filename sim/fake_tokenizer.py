@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 UNREADABLE = "\ufffd"
-STOP_TEXTS = {2: "</s>", 7: " Over."}
+STOP_TEXTS = {49_999: " Over."}
 OPENS_TWO, OPENS_THREE = 40, 100  # one id in so many opens a character of two tokens, of three
 _PLACE_TWO, _PLACE_THREE = 13, 77
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "ch", "st")
