@@ -88,11 +88,21 @@ class FakeTokenizer:
         text, whole = self.read(tokens)
         return text.removeprefix(" ") + ("" if whole else UNREADABLE)
 
-    def answer(self, before: Sequence[int], tokens: Sequence[int], finish: str) -> str:
+    def answer(self, before: Sequence[int], tokens: Sequence[int], finish: str, stop: Sequence[str] = ()) -> str:
         """The text of a call's tokens in one look at all of them, as an engine that was never interrupted answers it."""
         stopped = finish == "stop" and tokens and tokens[-1] in self.stop_tokens
         text, _ = self.read(tokens[:-1] if stopped else tokens)
-        return text if before else text.removeprefix(" ")
+        text = text if before else text.removeprefix(" ")
+        return min((text.partition(one)[0] for one in stop), key=len, default=text) if finish == "stop" else text
+
+    def stops_at(self, before: Sequence[int], tokens: Sequence[int], stop: Sequence[str]) -> int:
+        """With how many of these tokens a stop string is first whole in their text; 0: none ever is."""
+        detokenizer, text = self.detokenizer(before), ""
+        for count, token in enumerate(tokens, 1):
+            text += detokenizer.push(token)
+            if any(one in text for one in stop):
+                return count
+        return 0
 
     def read(self, tokens: Sequence[int]) -> tuple[str, bool]:
         """The text of whole characters, a first word's space kept, and whether the last one is whole."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.worker.text import call_text, spoken
+from protocol.worker.text import before_stop, call_text, spoken
 from sim.fake_tokenizer import OPENS_THREE, OPENS_TWO, STOP_TEXTS, UNREADABLE, FakeTokenizer, opens, piece
 
 STOP = next(iter(STOP_TEXTS))
@@ -38,6 +38,28 @@ finishes = st.sampled_from(["stop", "length"])
 @given(carries, calls, finishes)
 def test_token_by_token_is_as_in_one_look(carry: list[int], tokens: list[int], finish: str) -> None:
     assert call_text(ENGINE, carry, tokens, finish) == TOKENIZER.answer(carry, tokens, finish)
+
+
+@given(carries, calls, st.lists(st.text("aeiou ", min_size=1, max_size=2), max_size=2))
+def test_a_stop_string_ends_a_call_with_the_token_that_completes_it_and_is_no_part_of_its_text(
+    carry: list[int], tokens: list[int], stop: list[str]
+) -> None:
+    count = TOKENIZER.stops_at(carry, tokens, stop)
+    if not count:
+        assert not any(one in call_text(ENGINE, carry, tokens, "length") for one in stop)
+        return
+    text = call_text(ENGINE, carry, tokens[:count], "stop", stop)
+    assert text == TOKENIZER.answer(carry, tokens[:count], "stop", stop)
+    assert not any(one in text for one in stop)
+    assert not TOKENIZER.stops_at(carry, tokens[: count - 1], stop)
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [((), "one two three"), (("two",), "one "), (("three", "e t"), "on"), (("four",), "one two three"), (("one",), "")],
+)
+def test_a_text_ends_before_the_first_stop_string_in_it(stop: tuple[str, ...], expected: str) -> None:
+    assert before_stop("one two three", stop) == expected
 
 
 @given(carries, calls, st.data())
