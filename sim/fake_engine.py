@@ -7,14 +7,17 @@ call after a restore gives the same tokens, whatever its id and attempt are. Whe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from protocol.data_plane.digests import generated_digest
 from protocol.history import TokensGenerated
+from protocol.messages import MediaSource
+from protocol.parts import Media
 from protocol.runtime import Runtime
+from sim.media import FakeMedia, MediaStore
 
 VOCABULARY = 50_000
 LENGTH_CLASSES = 4  # ordinals fall into this many classes of natural length
@@ -49,9 +52,16 @@ def keyed(*key: int) -> int:
 
 
 class FakeEngine:
-    def __init__(self, rt: Runtime, profile: EngineProfile | Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, rt: Runtime, profile: EngineProfile | Mapping[str, Any] | None = None, store: MediaStore | None = None
+    ) -> None:
         self.rt = rt
         self.profile = EngineProfile.of(profile)
+        knobs = None if isinstance(profile, EngineProfile) else profile
+        self.pictures = FakeMedia(rt, store or MediaStore(), knobs)
+
+    def media(self, sources: Sequence[MediaSource]) -> Awaitable[tuple[Media, ...]]:
+        return self.pictures.read(sources)
 
     async def generate(
         self, call: str, ordinal: int, generation: int, turn: int, version: int, prompt_length: int

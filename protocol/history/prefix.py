@@ -251,6 +251,18 @@ class MediaAdmitted(Event, frozen=True):
     digest: str
 
 
+class MediaCompared(Event, frozen=True):
+    """Media that the durable row ``key`` names were compared with what their sources give now. ``path``: parent (the row of an
+    earlier call of the chain) | prefix (a chunk); ``saved`` and ``now`` digest both; ``outcome``: kept | changed | unreadable."""
+
+    call: str
+    key: str
+    path: str
+    saved: str
+    now: str
+    outcome: str
+
+
 class EngineStarted(Event, frozen=True):
     """engine: generation of a call begins after ``prefix`` tokens of its own. ``limit``: tokens it may still generate (-1: none
     was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use."""
