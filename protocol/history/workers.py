@@ -42,11 +42,13 @@ class RowStagedIssued(Event, frozen=True):
 
 
 class RowStagedDone(Event, frozen=True):
-    """``tokens`` of the staged delta; ``digest`` of the row."""
+    """``tokens`` of the staged delta; ``digest`` of the row; its ``bytes``, ``pixels`` of them tensors of media."""
 
     call: str
     tokens: int
     digest: str
+    bytes: int = 0
+    pixels: int = 0
 
 
 class CallEnded(Event, frozen=True):

@@ -12,14 +12,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from protocol.data_plane.extras import MediaItem, TensorDigest, media_digest
-from protocol.errors import Cause, MissingFile, Refusal
+from protocol.calls import ask
+from protocol.data_plane.digests import StagedRow, decode_row, encode_row
+from protocol.data_plane.extras import Extras, MediaItem, TensorDigest, media_digest
+from protocol.errors import Cause, MissingFile, ProtocolError, Refusal
 from protocol.history import MediaAdmitted, MediaCompared
-from protocol.messages import Generate, MediaSource
+from protocol.identity import DATA_PLANE
+from protocol.messages import STAGING, Generate, GetSamples, MediaSource
 from protocol.parts import Engine, Media
 from protocol.runtime import Runtime
 
 IMAGE, VIDEO = "image", "video"
+PARENT, PREFIX = "parent", "prefix"  # where earlier media come back
 LOOP = "media"  # what takes time with the size of a tensor runs there, and never on the serving loop
 WIDTHS = {"uint8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8}  # bytes of one element
 SHA256_DIGITS, HEX = 64, frozenset("0123456789abcdef")
@@ -184,7 +188,74 @@ def _parts(items: tuple[MediaItem, ...], sizes: Sequence[int]) -> list[tuple[Med
 
 
 def compare(rt: Runtime, call: str, key: str, path: str, saved: Sequence[MediaItem], now: Sequence[MediaItem], carry: int) -> str:
-    """``decide_retained`` for the media that the durable row ``key`` names, told to the history. ``path``: parent | prefix."""
+    """``decide_retained`` for the media that the durable row ``key`` names, told to the history. ``path``: PARENT | PREFIX."""
     reason = decide_retained(saved, now, carry)
     rt.record(MediaCompared(call, key, path, media_digest(saved), media_digest(now), outcome_of(reason)))
     return reason
+
+
+class Named(msgspec.Struct, frozen=True):
+    """What a parent's row says of media, ``carry`` tokens it carried; or why that cannot be read."""
+
+    items: tuple[MediaItem, ...] = ()
+    carry: int = 0
+    fault: str = ""
+
+
+async def compare_parents(rt: Runtime, request: Generate, admitted: AdmittedMedia, timeout_s: float) -> str:
+    """Whether the media of the calls before are those that their rows name: '', or why not (``decide_retained``).
+
+    Each row is told of; a change weighs more than what is unreadable."""
+    if not request.retained:
+        return ""
+    keys = tuple(retained.call for retained in request.retained)
+    try:
+        rows = dict(await ask(rt, DATA_PLANE, GetSamples(STAGING, keys), timeout_s))
+    except ProtocolError as error:
+        return f"{UNREADABLE}: the rows of {len(keys)} calls before cannot be read ({error})"
+    # Rows hold their tensors: reading one takes time with the size of its media.
+    named = await rt.on_loop(LOOP, named_in, [rows.get(key) for key in keys])
+    reasons: list[str] = []
+    for key, saved, now in zip(keys, named, admitted.retained, strict=True):
+        if saved.fault:
+            rt.record(MediaCompared(request.call, key, PARENT, "", media_digest(now), outcome_of(UNREADABLE)))
+            reasons.append(f"{UNREADABLE}: {key} {saved.fault}")
+        else:
+            reasons.append(compare(rt, request.call, key, PARENT, saved.items, now, saved.carry))
+    return next(filter(rejects, reasons), next(filter(None, reasons), ""))
+
+
+def named_in(rows: Sequence[bytes | None]) -> list[Named]:
+    return [_named(data) for data in rows]
+
+
+def _named(data: bytes | None) -> Named:
+    if data is None:
+        return Named(fault="is not there")
+    try:
+        row = decode_row(data)
+    except msgspec.DecodeError as error:
+        return Named(fault=f"is no staged row ({error})")
+    return Named(row.extras.media if row.extras is not None else (), len(row.tokens) - row.generated)
+
+
+# --- what goes with the row of a whole call ------------------------------------------------------------------------------
+
+
+def with_tensors(extras: Extras | None, admitted: AdmittedMedia) -> Extras | None:
+    """What the row of a whole call holds beside its columns: the media named, and their bytes, stored nowhere else."""
+    if not admitted.items:
+        return extras
+    return msgspec.structs.replace(extras or Extras(), media=admitted.items, tensors=admitted.tensors)
+
+
+async def encoded(rt: Runtime, row: StagedRow) -> bytes:
+    """The row's bytes; one with tensors is not put together on the serving loop."""
+    if row.extras is None or not row.extras.tensors:
+        return encode_row(row)
+    return await rt.on_loop(LOOP, encoded_on_loop, (row,))
+
+
+def encoded_on_loop(rows: Sequence[StagedRow]) -> bytes:
+    (row,) = rows
+    return encode_row(row)
