@@ -336,8 +336,6 @@ def _level_faults(job: Job) -> list[str]:
             wrong.append(f"async_engine is false: target_level {name} needs an asynchronous engine")
         if job.environment_server != "legacy_agent":
             wrong.append(f"environment_server is {job.environment_server!r}: target_level {name} needs legacy_agent")
-    if level is Level.PREFIX:
-        wrong.append("target_level prefix comes with a later step of this project")
     if job.sampler.name == "weight_fifo" and (job.snapshots_on or level > Level.ROLLOUT):
         wrong.append("sampler.name weight_fifo keeps no buffer in a checkpoint: it is refused with "
                      "rollout_checkpointing.interval_s set or target_level above rollout")  # fmt: skip

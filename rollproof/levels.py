@@ -16,7 +16,7 @@ from rollproof.showing import emit, reader_may_leave, stdout
 from rollproof.sweeping import Progress, sweep_seeds
 from rollproof.tokens import shown
 from scenarios.files import Loaded
-from scenarios.model import LATER_LEVELS, InputError
+from scenarios.model import InputError
 
 ALL = "all"
 WORST = (Verdict.BROKEN.value, Verdict.UNKNOWN.value, Verdict.HELD.value)
@@ -33,7 +33,7 @@ def levels_of(level: str | None, levels: str | None) -> tuple[str, ...]:
     """``--levels A,B`` or ``--level all``, coarse to fine; empty where one level is swept."""
     if levels is not None and level is not None:
         raise InputError("--level and --levels are both given: use one of them")
-    known = tuple(name for name in LEVELS if name not in LATER_LEVELS)
+    known = tuple(LEVELS)
     if level == ALL or levels == ALL:
         return known
     if levels is None:

@@ -8,7 +8,7 @@ from protocol.config import LEVELS, Job
 from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token, shown
 from scenarios.faults import process_names
 from scenarios.files import Loaded
-from scenarios.model import LATER_LEVELS, InputError
+from scenarios.model import InputError
 from scenarios.partial import DEFAULT_S, VERBS, failing_processes, wrong_seconds
 from sim.explore.points import Plan
 from sim.explore.sweep import PartialWish
@@ -71,7 +71,7 @@ def plan_of_option(crash: str | None, seed: int | None, level: str | None) -> tu
     token = read_token(crash)
     if seed is not None and seed != token.seed:
         raise InputError(f"--seed is {seed} and the crash token's seed is {token.seed}: leave --seed out")
-    if level is not None and level in LEVELS and level not in LATER_LEVELS and level != token.level:
+    if level is not None and level in LEVELS and level != token.level:
         raise InputError(f"--level is {level} and the crash token's level is {token.level}: leave --level out")
     return token.plan, token
 

@@ -26,7 +26,6 @@ from scenarios.faults import Fault, fault_from, faults_of, nearest, process_name
 from scenarios.model import (
     ENVIRONMENTS,
     LATER_CONTRACT,
-    LATER_LEVELS,
     LOAD_KEYS,
     Expect,
     FaultEntry,
@@ -93,8 +92,6 @@ def load(
     overlay = read_config(config, config_strict) if config is not None else None
     if level is not None and level not in LEVELS:
         raise InputError(f"--level is {level!r}: it must be one of {', '.join(LEVELS)}")
-    if level in LATER_LEVELS:
-        raise InputError(f"--level {level} comes with a later step of this project")
     return Loaded(scenario=_build(path, where, level, tasks, overlay, faults), config=overlay)
 
 

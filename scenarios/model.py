@@ -27,7 +27,6 @@ ENVIRONMENTS = (WORKPLACE, "blackjack", "prompt-injection", "proof", "clevr", "c
 RELATIVE = ("cohort",)  # whose siblings are rewarded against each other
 LOAD_MAX = 200_000  # rollouts of a step: the supported size
 PROCESSES_MAX = 1_000  # of one kind: more would not start in a lifetime
-LATER_LEVELS = ("prefix",)
 LATER_CONTRACT = ("prefix_cache", "mixed_weights")  # modelled by a later step
 
 

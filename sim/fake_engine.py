@@ -7,16 +7,21 @@ call after a restore gives the same tokens, whatever its id and attempt are. Whe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from protocol.data_plane.digests import generated_digest
-from protocol.history import TokensGenerated
+from protocol.errors import MissingFile
+from protocol.history import EngineAborted, EngineStarted, TokensGenerated
+from protocol.messages import MediaSource
+from protocol.parts import Capabilities, Detokenizer, EngineCall, Media, RoutePiece
 from protocol.runtime import Runtime
 
 VOCABULARY = 50_000
+STOP_TOKEN = VOCABULARY - 1
+INSTANT_S = 1e-9  # shorter waits are over: a clock's rounding is not waited for
 LENGTH_CLASSES = 4  # ordinals fall into this many classes of natural length
 _WORD = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # splitmix64's increment (Steele, Lea, Flood 2014)
@@ -29,7 +34,11 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     tokens_max: int = 22
     spread: float = 0.0
     token_s: float = 0.01
-    jitter_s: float = 0.004  # at most, for each of the two chunks
+    jitter_s: float = 0.004  # at most, for each of the two halves of a call
+    logprob_lag: float = 0.25  # of a token's time: so much later its logprob is there
+    race: float = 0.25  # chance that the engine appends a token between two looks at its output
+    stop_token: bool = False  # a call that ends by itself ends in a token that is no part of its text
+    position_keyed_draws: bool = True
 
     @classmethod
     def of(cls, knobs: EngineProfile | Mapping[str, Any] | None) -> EngineProfile:
@@ -52,28 +61,209 @@ class FakeEngine:
     def __init__(self, rt: Runtime, profile: EngineProfile | Mapping[str, Any] | None = None) -> None:
         self.rt = rt
         self.profile = EngineProfile.of(profile)
+        self.outputs: dict[str, FakeOutput] = {}
 
-    async def generate(
-        self, call: str, ordinal: int, generation: int, turn: int, version: int, prompt_length: int
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(release="fake", position_keyed_draws=self.profile.position_keyed_draws)
+
+    def start(self, call: EngineCall) -> FakeOutput:
+        output = self.outputs[call.call] = FakeOutput(self, call)
+        if call.prefix:
+            seed = -1 if call.sampling.seed is None else call.sampling.seed
+            first = len(call.prefix) if self.profile.position_keyed_draws else 0
+            limit = -1 if call.limit is None else call.limit
+            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first))
+        return output
+
+    def abort(self, call: str) -> None:
+        if call in self.outputs:
+            self.outputs[call].abort()
+
+    def release(self, call: str) -> None:
+        self.outputs.pop(call, None)
+
+    def races(self, call: str) -> bool:
+        return self.rt.random("engine-race", call).random() < self.profile.race
+
+    def route_pieces(self, asked: Sequence[tuple[str, int]]) -> list[tuple[RoutePiece, ...]]:
+        return [() for _ in asked]
+
+    def detokenizer(self, before: Sequence[int]) -> Detokenizer:
+        return _NoText()
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return ""
+
+    def stop_tokens(self) -> tuple[int, ...]:
+        return (STOP_TOKEN,) if self.profile.stop_token else ()
+
+    async def media(self, sources: Sequence[MediaSource]) -> tuple[Media, ...]:
+        raise MissingFile(sources[0].source)
+
+    def continued(self, call: EngineCall) -> tuple[tuple[int, ...], tuple[float, ...], str]:
+        """What this request generates, and how it ends: the natural answer from the end of the prefix on."""
+        tokens, logprobs = self.answer(call.ordinal, call.generation, call.turn, call.version)
+        given = len(call.prefix)
+        if len(tokens) <= given:  # the answer of these weights would have been shorter: one token more, and it ends
+            tokens, logprobs = self.answer(call.ordinal, call.generation, call.turn, call.version, given + 1)
+        tokens, logprobs = tokens[given:], logprobs[given:]
+        if call.limit is not None and len(tokens) > call.limit:
+            return tokens[: call.limit], logprobs[: call.limit], "length"
+        return tokens, logprobs, "stop"
+
+    def recalled(self, call: EngineCall) -> tuple[float, ...] | None:
+        """Logprobs of a prefix as this engine published it, under whatever weights; None if it never did."""
+        asked = call.ordinal, call.generation, call.turn
+        known = [self.answer(*asked, version, len(call.prefix)) for version in range(call.version, -1, -1)] if call.prefix else []
+        out: list[float] = []
+        for position, token in enumerate(call.prefix):
+            found = next((logprobs[position] for tokens, logprobs in known if tokens[position] == token), None)
+            if found is None:
+                return None
+            out.append(found)
+        return tuple(out)
+
+    def answer(
+        self, ordinal: int, generation: int, turn: int, version: int, at_least: int = 0
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        rt, profile = self.rt, self.profile
-        tokens, logprobs = self.answer(ordinal, generation, turn, version)
-        count = len(tokens)
-        middle = count // 2
-        jitter = rt.random("engine", call)
-        await rt.sleep(profile.token_s * middle + profile.jitter_s * jitter.random())
-        rt.record(TokensGenerated(call, middle))
-        await rt.sleep(profile.token_s * (count - middle) + profile.jitter_s * jitter.random())
-        rt.record(TokensGenerated(call, count, generated_digest(tokens, logprobs)))
-        return tokens, logprobs
-
-    def answer(self, ordinal: int, generation: int, turn: int, version: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Tokens below VOCABULARY; logprobs are negative multiples of 1/1024 above -16, so each is a 32-bit float."""
         seed = keyed(ordinal, generation, turn, version)
-        words = [mixed((seed + position * _GOLDEN) & _WORD) for position in range(self.length(seed, ordinal))]
-        return tuple(word % VOCABULARY for word in words), tuple(-((word >> 32) % 16_383 + 1) / 1024 for word in words)
+        natural = self.length(seed, ordinal)
+        words = [mixed((seed + position * _GOLDEN) & _WORD) for position in range(max(natural, at_least))]
+        tokens = [word % VOCABULARY for word in words]
+        if self.profile.stop_token:
+            tokens = [token if token != STOP_TOKEN else STOP_TOKEN - 1 for token in tokens]
+            tokens[-1] = STOP_TOKEN
+        return tuple(tokens), tuple(-((word >> 32) % 16_383 + 1) / 1024 for word in words)
 
     def length(self, seed: int, ordinal: int) -> int:
         profile = self.profile
         natural = profile.tokens_min + (seed >> 17) % (profile.tokens_max - profile.tokens_min + 1)
         return max(1, round(natural * (1 + profile.spread * (ordinal % LENGTH_CLASSES))))
+
+
+class FakeOutput:
+    """What one call has published. Nothing runs for it: how much is there follows from the time, when somebody looks.
+
+    The engine's thread appends a token, and its logprob ``logprob_lag`` of a token's time later. It does not wait for whoever
+    reads: a look at ``tokens`` may find one more than the look before, within one synchronous section.
+    """
+
+    def __init__(self, engine: FakeEngine, call: EngineCall) -> None:
+        self.engine = engine
+        self.call = call
+        rt, profile = engine.rt, engine.profile
+        self.began = rt.now()
+        self.given = len(call.prefix)
+        tokens, logprobs, self.ends = engine.continued(call)
+        self.answer = tokens, logprobs
+        self.count = len(tokens)
+        self.middle = self.count // 2
+        jitter = rt.random("engine", call.call)
+        self.stretch = profile.jitter_s * jitter.random(), profile.jitter_s * jitter.random()
+        self.reached = 0  # the middle and the end, as far as they are told
+        self.seen: list[int] = []
+        self.scored: list[float] = []
+        self.aborted = False
+        self.over = rt.signal()
+
+    # --- when
+
+    def at(self, count: int) -> float:
+        """When the token ``count`` (from 1) is there."""
+        token_s, (first, second) = self.engine.profile.token_s, self.stretch
+        if self.middle and count <= self.middle:
+            return self.began + token_s * count + first * count / self.middle
+        rest = self.count - self.middle
+        return self.began + token_s * count + first + second * (count - self.middle) / rest
+
+    def there(self, now: float) -> int:
+        """How many tokens are there."""
+        low, high = len(self.seen), self.count
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.at(middle) <= now else (low, middle - 1)
+        return low
+
+    def publish(self, count: int, scored: int) -> None:
+        tokens, logprobs = self.answer
+        self.seen.extend(tokens[len(self.seen) : count])
+        self.scored.extend(logprobs[len(self.scored) : scored])
+
+    def advance(self) -> None:
+        if self.aborted:
+            return
+        now = self.engine.rt.now()
+        lag = self.engine.profile.logprob_lag * self.engine.profile.token_s
+        self.publish(self.there(now), min(self.there(now - lag), self.count))
+        if now >= self.end:
+            self.publish(self.count, self.count)
+
+    @property
+    def end(self) -> float:
+        return self.at(self.count) + self.engine.profile.logprob_lag * self.engine.profile.token_s
+
+    # --- the live view
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        self.advance()
+        if not self.aborted and len(self.seen) < self.count and self.engine.races(self.call.call):
+            self.publish(len(self.seen) + 1, 0)
+        return self.seen
+
+    @property
+    def logprobs(self) -> Sequence[float]:
+        self.advance()
+        return self.scored
+
+    @property
+    def finish(self) -> str:
+        self.advance()
+        if self.aborted:
+            return "aborted"
+        return self.ends if len(self.seen) == self.count else ""
+
+    async def more(self) -> None:
+        rt = self.engine.rt
+        before = len(self.seen), len(self.scored)
+        while (len(self.seen), len(self.scored)) == before and not self.aborted and len(self.scored) < self.count:
+            await rt.first_of(self.over.wait(), timeout_s=self.engine.profile.token_s)
+            self.advance()
+
+    async def done(self) -> None:
+        rt = self.engine.rt
+        for until, tell in ((self.middle, self.tell_middle), (self.count, self.tell_end)):
+            while not self.aborted:
+                left = (self.at(until) if until == self.middle else self.end) - rt.now()
+                if left < INSTANT_S:
+                    break
+                await rt.first_of(self.over.wait(), timeout_s=left)
+            if self.aborted:
+                return
+            tell()
+        self.advance()
+
+    def tell_middle(self) -> None:
+        self.engine.rt.record(TokensGenerated(self.call.call, self.given + self.middle))
+
+    def tell_end(self) -> None:
+        self.publish(self.count, self.count)
+        tokens, logprobs = self.answer
+        before = self.engine.recalled(self.call)
+        content = generated_digest((*self.call.prefix, *tokens), (*before, *logprobs)) if before is not None else "unknown"
+        self.engine.rt.record(TokensGenerated(self.call.call, self.given + self.count, content))
+
+    def abort(self) -> None:
+        if self.aborted or len(self.scored) == self.count:
+            return
+        self.advance()
+        self.aborted = True
+        self.engine.rt.record(EngineAborted(self.call.call, self.given + len(self.seen)))
+        self.over.set()
+
+
+class _NoText:
+    def push(self, token: int) -> str:
+        return ""

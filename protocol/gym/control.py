@@ -26,6 +26,7 @@ from protocol.gym.decisions import (
     decide_token,
 )
 from protocol.gym.lease import INSTANT_S, Lease
+from protocol.gym.model import UNANSWERED
 from protocol.gym.participant import PREPARE_ORDER, RESUME_ORDER, RETIRE_ORDER, Kind, Participant, in_order
 from protocol.gym.phases import Move
 from protocol.gym.saving import export, install, read_saved, recorder
@@ -41,6 +42,7 @@ from protocol.history import (
 )
 from protocol.identity import GymCheckpointEpisode, token_name
 from protocol.messages import (
+    TERMINAL_COMPLETION,
     Commit,
     Committed,
     Control,
@@ -52,6 +54,7 @@ from protocol.messages import (
     Restore,
     Resume,
     Retire,
+    Ticket,
     Topology,
 )
 from protocol.runtime import Handler, Runtime
@@ -138,6 +141,7 @@ class ControlPlane:
             participant.resume(opened.checkpoint)
         self.opened = None
         self.sessions.open()
+        self.sessions.model.open_gates()
         self.lease.ended.set()
         if self.runs_closed:
             self.runs_closed = False
@@ -200,6 +204,8 @@ class ControlPlane:
                     self.close_runs(opened.checkpoint)
                 elif kind is Kind.POLICY_MODEL:
                     self.sessions.close()
+            if kind is Kind.POLICY_MODEL and self.sessions.model.cuts:
+                await self.cut(opened, deadline)
             while self.opened is opened and self.unready(kind):
                 if not await self.moved_by(deadline):
                     return self.missed(opened)
@@ -209,6 +215,26 @@ class ControlPlane:
                 for participant in self.of_kind(kind):
                     participant.move(Move.READY, opened.checkpoint)
         return self.report(opened)
+
+    async def cut(self, opened: OpenCheckpoint, deadline: float) -> None:
+        """Model calls under way become durable as far as they are; whatever becomes of one, its episode is settled."""
+        inventories: dict[str, list[Ticket]] = {}
+        flights: dict[int, Ticket] = {}
+        for number, flight in self.sessions.flights.items():
+            if number in self.sessions.unsettled:
+                inventories.setdefault(flight.worker, []).append(flight.ticket)
+                flights[number] = flight.ticket
+        if not flights:
+            return
+        answers = await self.sessions.model.cut(opened.checkpoint, inventories, deadline - self.rt.now())
+        if self.opened is not opened:
+            return
+        for number, ticket in flights.items():
+            ack = answers[ticket.call]
+            if ack is None:
+                self.sessions.settle(number, ticket, UNANSWERED, None)
+            elif ack.kind != TERMINAL_COMPLETION:  # that one is about to be answered
+                self.sessions.settle(number, ticket, ack.kind, ack.evidence)
 
     def unready(self, kind: Kind) -> bool:
         if kind is Kind.AGENT:

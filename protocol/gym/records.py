@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from protocol.messages import Coordinate, Generated, PromptTask
+from protocol.messages import Coordinate, Generated, PrefixEvidence, PromptTask
 from protocol.runtime import Runtime
 
 MANIFEST_SCHEMA = 1
@@ -39,6 +39,7 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_
     answer: tuple[int, ...]  # tokens of the call that ended the episode, () before
     own: dict[str, Any] | None  # written by an agent whose own /run drives child episodes: which is under way, which are done
     effects: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # keys of calls that outside services have answered, if any
+    cut: PrefixEvidence | msgspec.UnsetType = msgspec.UNSET  # what is durable of the model call that comes next, if anything
 
 
 class StateRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +58,7 @@ def answered(record: SessionRecord, generated: Generated) -> SessionRecord:
         carry=(),
         answer=generated.tokens,
         finished=True,
+        cut=msgspec.UNSET,
     )
 
 
@@ -74,7 +76,23 @@ def acted(record: SessionRecord, generated: Generated, reply: tuple[int, ...], l
         answer=generated.tokens if last else (),
         finished=last,
         effects=(*before, effect) if effect else record.effects,
+        cut=msgspec.UNSET,
     )
+
+
+def with_cut(record: SessionRecord, evidence: PrefixEvidence | None) -> SessionRecord:
+    """The record of the boundary before a model call of which that much is durable."""
+    return msgspec.structs.replace(record, cut=msgspec.UNSET if evidence is None else evidence)
+
+
+def cut_of(record: SessionRecord) -> PrefixEvidence | None:
+    return None if record.cut is msgspec.UNSET else record.cut
+
+
+def staging_keys(record: SessionRecord) -> tuple[str, ...]:
+    """Every staged row that this record needs: of its captured calls, and of the prefix of the next one."""
+    cut = cut_of(record)
+    return (*(call.key for call in record.calls if call.captured), *(() if cut is None else cut.keys))
 
 
 class Journaled(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):

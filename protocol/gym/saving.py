@@ -23,10 +23,16 @@ SLICE = 256  # sessions visited in one synchronous section (I42)
 
 
 async def exportable(rt: Runtime, sessions: Sessions) -> dict[str, Installed]:
-    """Every parked session and every installed one, by key; not the restarts. Nothing of it moves until the resume."""
+    """Every parked session, every one whose model call was cut, and every installed one, by key; not the restarts. Nothing of
+    it moves until the resume."""
     out: dict[str, Installed] = {}
-    for index, session in enumerate(list(sessions.live.values()), start=1):
-        if session.parked and session.key not in sessions.restarts:
+    for index, (number, session) in enumerate(list(sessions.live.items()), start=1):
+        if session.key in sessions.restarts:
+            continue
+        if number in sessions.cut:
+            record = records.with_cut(session.record, sessions.cut[number])
+            out[session.key] = Installed(record=record, state=session.state)
+        elif session.parked:
             out[session.key] = Installed(record=session.record, state=session.state)
         if index % SLICE == 0:
             await rt.sleep(0.0)
@@ -88,7 +94,7 @@ async def export(
         for key in sorted(episodes) if kind else ():
             record = episodes[key].record
             rt.record(EpisodeExported(key, name, kind, record.turn))
-            saved.append(SavedEpisode(key, name, kind, tuple(call.key for call in record.calls if call.captured)))
+            saved.append(SavedEpisode(key, name, kind, records.staging_keys(record)))
     return tuple(saved)
 
 

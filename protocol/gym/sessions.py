@@ -20,18 +20,20 @@ from protocol.gym import records
 from protocol.gym.cohort import COHORT_PATIENCE_S, Seat, Verifier
 from protocol.gym.effects import Outside
 from protocol.gym.lease import INSTANT_S
+from protocol.gym.model import PolicyModel
 from protocol.gym.records import SessionRecord, state_digest
 from protocol.history import (
     ChildEnded,
     EpisodeAdmitted,
+    EpisodeCut,
     EpisodeEnded,
     EpisodeParked,
     ReplySent,
     SiblingHeld,
     TurnCompleted,
 )
-from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key, worker_name
-from protocol.messages import Generate, Generated, RowCompleted, RowFailed
+from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key
+from protocol.messages import Generate, Generated, PrefixEvidence, RowCompleted, RowFailed, Ticket
 from protocol.parts import Environment
 from protocol.runtime import Outlet, Runtime, Task
 
@@ -56,6 +58,15 @@ class Session:
     parked: bool = False
 
 
+@dataclass(eq=False)
+class Flight:
+    """A model call under way, at the worker that was asked for it; ``chunks`` are those that it is known to have."""
+
+    worker: str
+    ticket: Ticket
+    chunks: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Installed:
     """A restored session that no row has claimed yet."""
@@ -68,13 +79,14 @@ class Sessions:
     """``live`` sessions by number. ``unsettled``, ``holding`` and ``tools`` are indices of it: nobody scans.
 
     ``holding``: participants that cannot save its tool; ``tools``: a tool that can be saved runs; ``held``: sessions that
-    wait at the verifier.
+    wait at the verifier; ``flights``: sessions inside a model call, ``cut`` those of them that a checkpoint has settled there.
     """
 
     def __init__(self, rt: Runtime, job: Job, environment: Environment, services: Sequence[Service] = ()) -> None:
         self.rt = rt
         self.job = job
         self.environment = environment
+        self.model = PolicyModel(rt, job)
         self.outside = Outside(rt, services, job.rpc_timeout_s)
         self.count = 0
         self.live: dict[int, Session] = {}
@@ -91,6 +103,8 @@ class Sessions:
         self.restarts: dict[str, tuple[str, ...]] = {}  # keys that the open checkpoint cannot save, and who cannot
         self.replied: list[str] = []  # keys answered since the open checkpoint began
         self.held: dict[int, Session] = {}
+        self.flights: dict[int, Flight] = {}  # model calls under way
+        self.cut: dict[int, PrefixEvidence | None] = {}  # sessions that the open checkpoint saves inside a model call
         self.leaving: dict[int, None] = {}  # over, and still to be removed from the journal
         self.verifier = Verifier(rt, environment, self.release) if environment.layout.verifier else None
 
@@ -106,6 +120,9 @@ class Sessions:
         self.closed = False
         self.restarts = {}
         self.replied = []
+        for number in self.cut:
+            self.unsettled[number] = self.live[number].key
+        self.cut = {}
         self.opened.set()
         self.moved.set()
         for session in list(self.held.values()):  # what failed behind the closed boundary
@@ -178,6 +195,7 @@ class Sessions:
         self.holding.pop(number, None)
         self.tools.pop(number, None)
         self.held.pop(number, None)
+        self.cut.pop(number, None)
         self.rt.record(EpisodeEnded(session.key, session.outcome))
         seat = session.seat
         if seat is not None and self.verifier is not None and session.outcome != "replied":
@@ -269,7 +287,7 @@ class Sessions:
         """One model call and the tool it asks for; the record of the boundary after it."""
         record, environment = session.record, self.environment
         call = staging_key(session.key, model_call_id(record.turn))
-        generated = await self.generate(session.key, call, record)
+        generated = await self.generate(session, call)
         asked = environment.decide(record.task, session.state, record.turn, generated.tokens)
         if asked is None:
             return records.answered(record, generated)
@@ -288,11 +306,19 @@ class Sessions:
             reply = (*environment.words(told.words), *reply)
         return records.acted(record, generated, reply, last, told.effect if told is not None else "")
 
-    async def generate(self, key: str, call: str, record: SessionRecord) -> Generated:
-        episode = GymCheckpointEpisode.of(key)
+    async def generate(self, session: Session, call: str) -> Generated:
+        """The next model call. What comes of it while a checkpoint has settled the session inside it waits for the resume."""
+        record, episode = session.record, GymCheckpointEpisode.of(session.key)
         parent = record.calls[-1] if record.calls else None
+        asked = self.environment.asks(record.task, record.ordinal, record.generation, record.turn)
+        prefix = records.cut_of(record)
+        flight = self.flights[session.number] = Flight(
+            self.model.worker_of(record.ordinal),
+            Ticket(call, episode.rollout_id, episode.attempt, self.rt.now()),
+            () if prefix is None else prefix.keys,
+        )
         request = self.rt.call(
-            worker_name(record.ordinal % self.job.generation_workers),
+            flight.worker,
             Generate(
                 call=call,
                 rollout_id=episode.rollout_id,
@@ -304,14 +330,42 @@ class Sessions:
                 parent_cumulative=parent.cumulative if parent is not None else "",
                 previous_length=record.length,
                 carry=record.carry,
+                sampling=asked.sampling,
+                media=asked.media,
+                prefix=prefix,
+                admitted_at=flight.ticket.admitted_at,
             ),
         )
+        failed: ProtocolError | None = None
         try:
             generated: Generated = await request
+        except ProtocolError as error:
+            failed = error
         finally:
             if not request.done:  # the episode was cancelled: so is what it asked for
                 request.cancel()
+            del self.flights[session.number]
+        while session.number in self.cut:
+            await self.opened.wait()
+        if failed is not None:
+            self.model.retire(flight.worker, call, flight.chunks)
+            raise failed
         return generated
+
+    def settle(self, number: int, ticket: Ticket, kind: str, evidence: PrefixEvidence | None) -> None:
+        """The open checkpoint saves this session at its last boundary, with what is durable of its call; unless the call has
+        come back meanwhile."""
+        flight = self.flights.get(number)
+        if flight is None or flight.ticket != ticket or number not in self.unsettled:
+            return
+        session = self.live[number]
+        self.cut[number] = evidence
+        if evidence is not None:
+            flight.chunks = evidence.keys
+        del self.unsettled[number]
+        count = 0 if evidence is None else evidence.count
+        self.rt.record(EpisodeCut(session.key, session.record.turn, ticket.call, kind, count))
+        self.moved.set()
 
     def tool_begins(self, session: Session, unsavable: tuple[str, ...]) -> None:
         if not unsavable:

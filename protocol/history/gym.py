@@ -69,6 +69,17 @@ class EpisodeRefused(Event, frozen=True):
     reason: str
 
 
+class EpisodeCut(Event, frozen=True):
+    """An episode inside a model call is settled: the open checkpoint saves its last boundary, and of the ``call`` in flight
+    ``count`` durable tokens. ``kind``: durable_prefix | durable_failure | unanswered (nothing of the call is saved)."""
+
+    key: str
+    turn: int
+    call: str
+    kind: str
+    count: int
+
+
 class EpisodeParked(Event, frozen=True):
     key: str
     turn: int

@@ -54,7 +54,7 @@ class GateCloseIgnored(Event, frozen=True):
 
 
 class GatePassed(Event, frozen=True):
-    """A delete or a terminal write of a call begins. ``what``: terminal | cleanup."""
+    """A delete of a call's chunk rows begins (``what``: cleanup); its terminal write says RowStagedIssued instead."""
 
     call: str
     what: str

@@ -1,17 +1,50 @@
-"""A generation worker: answers model calls, and stages what each one adds before its answer leaves."""
+"""A generation worker: answers model calls, and stages what each one adds before its answer leaves.
+
+    Generate -> admitted (version, limit) -> restored prefix? -> engine -> terminal write through the snapshot gate -> Generated
+    CutCalls -> what runs becomes durable (``cut``)
+
+What may have to wait for a call's lifecycle lock, or for the gate, runs on tasks of its own: one that serves never does.
+"""
 
 from __future__ import annotations
+
+import hashlib
 
 from protocol.calls import ask
 from protocol.config import Job
 from protocol.data_plane.digests import StagedRow, carry_digest, encode_row
 from protocol.errors import Cause, ProtocolError, Refusal
-from protocol.history import CallBegun, CallEnded, CallRefused, RowStagedDone, RowStagedIssued, WeightsReceived
+from protocol.history import CallBegun, CallEnded, CallRefused, ChunksDiscarded, RowStagedDone, RowStagedIssued, WeightsReceived
 from protocol.identity import DATA_PLANE
-from protocol.messages import NO_BACKEND, STAGING, Coordinate, Generate, Generated, Health, Probe, PutSamples, SetWeightVersion
-from protocol.parts import Engine
+from protocol.messages import (
+    NO_BACKEND,
+    STAGING,
+    ClearSamples,
+    Coordinate,
+    CutCalls,
+    CutReceipt,
+    Generate,
+    Generated,
+    Health,
+    OpenGate,
+    Probe,
+    PutSamples,
+    RetirePrefix,
+    SetWeightVersion,
+)
+from protocol.parts import Engine, EngineCall
 from protocol.runtime import Runtime
+from protocol.worker.batches import PrefixReader
 from protocol.worker.capture import coordinate_of, delta_row, lost_coordinate
+from protocol.worker.cleanup import ChunkCleanup
+from protocol.worker.cut import RECEIPTS_KEPT, Cutter, Ended, ticket_of
+from protocol.worker.cuttable import effective_limit
+from protocol.worker.gate import TERMINAL, SnapshotGate
+from protocol.worker.live import LiveCall
+from protocol.worker.prefix_restore import PrefixRestorer
+from protocol.worker.text import call_text
+
+ENDED_KEPT = 64 * RECEIPTS_KEPT  # finished calls that a late cut can still ask about
 
 
 def decide_version(current: int | None, given: int) -> int:
@@ -25,9 +58,24 @@ class GenerationWorker:
         self.job = job
         self.engine = engine
         self.version: int | None = None  # none yet: it was given no weights since it started
+        self.calls: dict[str, LiveCall] = {}
+        self.ended: dict[str, Ended] = {}
+        self.gate = SnapshotGate(rt, job.park_bound_s)
+        self.cleanup = ChunkCleanup(rt, job, self.gate)
+        self.restorer = PrefixRestorer(rt, engine, PrefixReader(rt, job), self.cleanup)
+        self.cutter = Cutter(rt, job, engine, self.gate, self.cleanup, self.calls, self.ended)
 
     async def main(self) -> None:
-        self.rt.serve({Generate: self.generate, SetWeightVersion: self.set_weight_version, Probe: self.probe})
+        self.rt.serve(
+            {
+                Generate: self.generate,
+                SetWeightVersion: self.set_weight_version,
+                Probe: self.probe,
+                CutCalls: self.cut_calls,
+                OpenGate: self.open_gate,
+                RetirePrefix: self.retire_prefix,
+            }
+        )
 
     async def set_weight_version(self, request: SetWeightVersion) -> None:
         """Weights never go back: a push that was overtaken by a later one changes nothing."""
@@ -39,6 +87,19 @@ class GenerationWorker:
     async def probe(self, request: Probe) -> Health:
         return Health(self.rt.incarnation, -1 if self.version is None else self.version)
 
+    # --- control of the prefix level
+
+    async def cut_calls(self, request: CutCalls) -> CutReceipt:
+        return await self.cutter.cut(request)
+
+    async def open_gate(self, request: OpenGate) -> None:
+        self.gate.open(request.holder, request.epoch)
+
+    async def retire_prefix(self, request: RetirePrefix) -> None:
+        self.cleanup.leave(request.call, request.keys, "retired")
+
+    # --- a model call
+
     async def generate(self, request: Generate) -> Generated:
         """Raises Refusal (INFRA) while this worker has no weights: whatever it said would be nobody's."""
         # Stamped at the beginning: a sync during the call does not change what the call counts as.
@@ -47,18 +108,131 @@ class GenerationWorker:
             self.rt.record(CallRefused(request.call, NO_BACKEND))
             raise Refusal(f"{NO_BACKEND}: {self.rt.me} was given no weights since it started", Cause.INFRA)
         self.rt.record(CallBegun(request.call, version, carry_digest(request.carry)))
-        tokens, logprobs = await self.engine.generate(
-            request.call,
-            request.ordinal,
-            request.generation,
-            request.turn,
-            version,
-            request.previous_length + len(request.carry),
+        limit = effective_limit(request.sampling, self.job.max_new_tokens)
+        live = LiveCall(rt=self.rt, request=request, version=version, limit=limit, lock=self.rt.lock())
+        older = self.calls.get(request.call)
+        if older is not None:  # whoever asked for it is gone, and asks again
+            older.over = True
+            self.engine.abort(request.call)
+        self.calls[request.call] = live
+        answered = False
+        try:
+            await self.begin(live)
+            if live.output is not None:
+                await live.output.done()
+                if live.look().finish == "aborted":
+                    raise Refusal(f"{request.call}: the engine gave it up", Cause.INFRA)
+            terminal = self.rt.spawn(self.terminal(live), f"terminal-{request.call}")
+            try:
+                generated: Generated = await terminal.join()
+            finally:
+                terminal.cancel()
+            answered = True
+            return generated
+        finally:
+            live.over = True
+            if self.calls.get(request.call) is live:
+                del self.calls[request.call]
+            if not answered:
+                self.abort(live)
+            self.engine.release(request.call)
+
+    async def begin(self, live: LiveCall) -> None:
+        """Start the engine, after the restored prefix if there is one that can be used."""
+        if live.request.prefix is None:
+            self.start(live)
+            return
+        restoring = self.rt.spawn(self.resume(live), f"restore-{live.call}")
+        try:
+            await restoring.join()
+        finally:
+            restoring.cancel()
+
+    async def resume(self, live: LiveCall) -> None:
+        async with live.lifecycle("restore"):
+            await self.restorer.restore(live)
+            if not live.inherited.finish:
+                self.start(live)
+
+    def start(self, live: LiveCall) -> None:
+        request, prefix = live.request, live.inherited.tokens
+        live.output = self.engine.start(
+            EngineCall(
+                call=request.call,
+                ordinal=request.ordinal,
+                generation=request.generation,
+                turn=request.turn,
+                version=live.version,
+                previous_length=request.previous_length,
+                carry=request.carry,
+                prefix=prefix,
+                limit=None if live.limit is None else live.limit - len(prefix),
+                sampling=request.sampling,
+            )
         )
-        row = delta_row(request, version, tokens, logprobs)
-        coordinate = await self.stage(row)
-        self.rt.record(CallEnded(request.call, "answered" if coordinate.captured else "capture-failed"))
-        return Generated(tokens, row.logprobs[len(request.carry) :], coordinate)
+
+    async def terminal(self, live: LiveCall) -> Generated:
+        """Stage the whole call's row, then take away its chunks: all behind one passage of the gate."""
+        request = live.request
+        async with self.gate.passage(live.call, TERMINAL):
+            async with live.lifecycle("terminal"):
+                look = live.look()
+                tokens, logprobs = live.tokens(0, look.tokens), live.logprobs(0, look.tokens)
+                row = delta_row(request, live.oldest, tokens, logprobs)
+                coordinate = await self.stage(row)
+                live.staged = coordinate.captured
+                if live.staged:
+                    self.ended[live.call] = Ended(ticket_of(live), row.key, self.rt.now())
+                    if len(self.ended) > ENDED_KEPT:
+                        del self.ended[next(iter(self.ended))]
+                    self.restorer.consume(live)
+                else:
+                    self.restorer.release(live)
+                live.over = True
+            await self.drop_chunks(live, "completed" if live.staged else "terminal-failed")
+        await self.cleanup.wait_for(live.call)
+        text = call_text(self.engine, request.carry, tokens, look.finish)
+        prefix = len(live.inherited.tokens)
+        generated = Generated(
+            tokens, logprobs, coordinate, text, look.finish, len(tokens), prefix, live.inherited.digest if prefix else ""
+        )
+        outcome = "capture-failed"
+        if live.staged:
+            outcome = "answered" if live.output is not None else "terminal-prefix"
+        self.rt.record(
+            CallEnded(
+                live.call,
+                outcome,
+                len(tokens),
+                prefix,
+                generated.completion_tokens,
+                live.limit or 0,
+                look.finish,
+                text_digest(text),
+                "",
+                "",
+                -1,
+                row.weight_version,
+            )  # fmt: skip
+        )
+        return generated
+
+    async def drop_chunks(self, live: LiveCall, why: str) -> None:
+        """The call's row holds what they held, or nobody will go on from them."""
+        keys = live.durable.keys
+        if not keys:
+            return
+        deleted = False
+        try:
+            await ask(self.rt, DATA_PLANE, ClearSamples(STAGING, keys), self.job.rpc_timeout_s)
+            deleted = True
+        except ProtocolError:
+            pass  # the clean-up tries until it is answered
+        finally:
+            if deleted:
+                self.rt.record(ChunksDiscarded(live.call, keys, why))
+            else:
+                self.cleanup.leave(live.call, keys, why)
 
     async def stage(self, row: StagedRow) -> Coordinate:
         """Store the row and wait for the data plane's word; a failed capture never fails the completion."""
@@ -70,3 +244,22 @@ class GenerationWorker:
             return lost_coordinate(row)
         self.rt.record(RowStagedDone(row.key, len(row.tokens), row.digest))
         return coordinate_of(row)
+
+    # --- a call that gets no answer
+
+    def abort(self, live: LiveCall) -> None:
+        """Stop the engine; the rest waits for whoever holds the call, and not here."""
+        self.engine.abort(live.call)
+        if live.request.prefix is not None or live.durable.keys or live.lock.held:
+            self.rt.spawn(self.forget(live), f"abort-{live.call}")
+        self.rt.record(CallEnded(live.call, "aborted", prefix=len(live.inherited.tokens), version=live.version))
+
+    async def forget(self, live: LiveCall) -> None:
+        async with live.lifecycle("abort"):
+            self.restorer.release(live)
+            self.cleanup.leave(live.call, live.durable.keys, "aborted")
+
+
+def text_digest(text: str) -> str:
+    """BLAKE2b-128 hex of UTF-8 text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from protocol.messages import PromptTask
-from protocol.parts import Layout, State
+from protocol.parts import Asked, Layout, State
 from protocol.runtime import Runtime
 from sim.fake_engine import keyed
 
@@ -56,6 +56,9 @@ class FakeEnvironment:
         if tokens is None:
             tokens = self._prompts[task.prompt] = word_tokens(task.prompt, PROMPT_TOKENS_MAX)
         return tokens
+
+    def asks(self, task: PromptTask, ordinal: int, generation: int, turn: int) -> Asked:
+        return Asked()
 
     def words(self, text: str) -> tuple[int, ...]:
         return word_tokens(text, REPLY_TOKENS_MAX)

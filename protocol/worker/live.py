@@ -1,0 +1,128 @@
+"""One captured model call while it runs: what it was asked, what is published of it, what of that is durable (PROTOCOL 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from protocol.data_plane.digests import as_float32s
+from protocol.history import LifecycleWaited
+from protocol.messages import Generate, PrefixEvidence
+from protocol.parts import Output
+from protocol.runtime import Lock, Runtime
+
+T = TypeVar("T")
+
+
+class Prefix(msgspec.Struct, frozen=True, gc=False):
+    """Generated tokens at the beginning of a call that lie in chunk rows, with what they were generated under.
+
+    ``tokens`` and ``logprobs`` have the same length; ``keys`` are their chunks', whose chain ends in ``digest``. ``version`` is
+    the oldest of their weights, ``newest`` the last chunk's. ``finish``: the call has ended with their last token.
+    """
+
+    keys: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    digest: str = ""
+    version: int = -1
+    newest: int = -1
+    finish: str = ""
+
+
+NOTHING = Prefix()
+ENDS = ("stop", "length")  # how a call finishes
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """One look at a running call: lengths that were taken once, restored tokens included. ``finish`` '' while it runs."""
+
+    tokens: int
+    logprobs: int
+    finish: str
+
+    def observable(self, routed: bool) -> int:
+        """Tokens that a cut may hold: those with a logprob and, with router replay, a route row. A token has its row once it
+        was fed: the newest of a running call has none, the last of a finished one never will (the placeholder is its row)."""
+        fed = self.tokens if self.finish in ENDS or not routed else max(self.tokens - 1, 0)
+        return min(fed, self.logprobs)
+
+
+@dataclass(eq=False, kw_only=True)
+class LiveCall:
+    """``inherited`` is what it was restored from, ``durable`` what lies in chunks by now; ``output`` None until it generates.
+
+    ``frozen``: tokens below it are being cut (None: no cut is under way).
+    """
+
+    rt: Runtime
+    request: Generate
+    version: int
+    limit: int | None  # effective output limit; None: nobody could say
+    lock: Lock
+    inherited: Prefix = NOTHING
+    durable: Prefix = NOTHING
+    output: Output | None = None
+    frozen: int | None = None
+    staged: bool = False  # its terminal row lies in staging
+    over: bool = False  # answered, failed or aborted: nothing may be cut any more
+
+    @property
+    def call(self) -> str:
+        return self.request.call
+
+    def look(self) -> Published:
+        """Lengths, each taken once: the engine appends while we look, so the end is asked for on both sides of them."""
+        given = len(self.inherited.tokens)
+        if self.output is None:
+            return Published(given, given, self.inherited.finish)
+        while True:
+            finish = self.output.finish
+            scored, count = len(self.output.logprobs), len(self.output.tokens)
+            if self.output.finish == finish:
+                return Published(given + count, given + min(scored, count), finish)
+
+    def tokens(self, start: int, end: int) -> tuple[int, ...]:
+        """Generated tokens [start, end) of the whole call."""
+        return self._part(self.inherited.tokens, () if self.output is None else self.output.tokens, start, end)
+
+    def logprobs(self, start: int, end: int) -> tuple[float, ...]:
+        scored = () if self.output is None else self.output.logprobs
+        return as_float32s(self._part(self.inherited.logprobs, scored, start, end))
+
+    def _part(self, before: Sequence[T], after: Sequence[T], start: int, end: int) -> tuple[T, ...]:
+        given = len(before)
+        return (*before[start:end], *after[max(start - given, 0) : max(end - given, 0)])
+
+    @property
+    def oldest(self) -> int:
+        """Weight version that the call counts as."""
+        return self.version if not self.inherited.keys else min(self.inherited.version, self.version)
+
+    def evidence(self) -> PrefixEvidence:
+        """Of what is durable: at least one chunk."""
+        assert self.durable.keys and self.limit is not None
+        return PrefixEvidence(self.durable.keys, len(self.durable.tokens), self.durable.digest, self.limit)
+
+    def lifecycle(self, what: str) -> Lifecycle:
+        """Around a freeze, a terminal write or an abort: one at a time."""
+        return Lifecycle(self, what)
+
+
+class Lifecycle:
+    __slots__ = ("live", "what")
+
+    def __init__(self, live: LiveCall, what: str) -> None:
+        self.live = live
+        self.what = what
+
+    async def __aenter__(self) -> None:
+        if self.live.lock.held:
+            self.live.rt.record(LifecycleWaited(self.live.call, self.what))
+        await self.live.lock.__aenter__()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self.live.lock.__aexit__(kind, error, trace)
