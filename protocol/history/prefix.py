@@ -10,13 +10,15 @@ from protocol.history.event import Event
 
 
 class CutAsked(Event, frozen=True):
-    """gym: the calls in flight at one worker, as the policy model's prepare asks for their cut. ``inventory`` digests them."""
+    """gym: the calls in flight at one worker, as the policy model's prepare asks for their cut. ``inventory`` digests them;
+    the worker has ``timeout_s`` to answer (0.0: not said)."""
 
     worker: str
     checkpoint: str
     epoch: int
     calls: tuple[str, ...]
     inventory: str
+    timeout_s: float = 0.0
 
 
 class CutAnswered(Event, frozen=True):
@@ -181,6 +183,7 @@ class PrefixReadIssued(Event, frozen=True):
 
     keys: int
     calls: int
+    of: tuple[str, ...] = ()  # those calls
 
 
 class PrefixReadDone(Event, frozen=True):
@@ -269,13 +272,15 @@ class MediaCompared(Event, frozen=True):
 
 class EngineStarted(Event, frozen=True):
     """engine: generation of a call begins after ``prefix`` tokens of its own. ``limit``: tokens it may still generate (-1: none
-    was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use."""
+    was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use.
+    ``inside``: the text of that prefix ends inside a character."""
 
     call: str
     prefix: int
     limit: int
     seed: int
     first_draw: int
+    inside: bool = False
 
 
 class EngineAborted(Event, frozen=True):
