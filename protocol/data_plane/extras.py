@@ -41,17 +41,6 @@ def media_digest(items: Sequence[MediaItem]) -> str:
     return hashlib.sha256(b"media\x01" + _encode(tuple(items))).hexdigest() if items else ""
 
 
-def bytes_fault(extras: Extras) -> str:
-    """Why the tensors are not those that the media name, or ''. It reads every byte."""
-    named = [(item.source, tensor) for item in extras.media for tensor in item.tensors]
-    if len(named) != len(extras.tensors):
-        return f"there are {len(extras.tensors)} tensors, the media name {len(named)}"
-    for (source, tensor), data in zip(named, extras.tensors, strict=True):
-        if hashlib.sha256(data).hexdigest() != tensor.sha256:
-            return f"{tensor.name} of {source} has other bytes than its digest says"
-    return ""
-
-
 class Extras(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """``tensors``: the bytes of all tensors that ``media`` names, in that order. Only the row of a whole call has them: each byte
     is stored once, whatever was cut before (I57)."""

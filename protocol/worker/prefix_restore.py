@@ -12,6 +12,7 @@ import msgspec
 
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, chunk_digest, decode_chunk, prefix_content, prefix_digest
 from protocol.data_plane.digests import as_float32s, carry_digest
+from protocol.data_plane.media import rejects
 from protocol.errors import Cause, Refusal
 from protocol.history import PrefixClaimed, PrefixFellBack, PrefixReleased, PrefixRestored
 from protocol.identity import GymCheckpointEpisode, chunk_key, staging_key
@@ -21,7 +22,7 @@ from protocol.runtime import Runtime
 from protocol.worker.batches import PrefixReader
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.live import ENDS, LiveCall, Prefix
-from protocol.worker.media import PREFIX, compare, rejects
+from protocol.worker.media import PREFIX, compare
 
 CONSUMED = "consumed"
 OWNERS_KEPT = 4_096  # consumed cuts that are remembered: a consumed cut's rows are gone, so an older one falls back by itself

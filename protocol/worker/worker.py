@@ -13,6 +13,7 @@ import hashlib
 from protocol.calls import ask
 from protocol.config import Job
 from protocol.data_plane.digests import StagedRow, carry_digest
+from protocol.data_plane.media import rejects
 from protocol.errors import Cause, ProtocolError, Refusal
 from protocol.history import CallBegun, CallEnded, CallRefused, ChunksDiscarded, RowStagedDone, RowStagedIssued, WeightsReceived
 from protocol.identity import DATA_PLANE
@@ -41,7 +42,7 @@ from protocol.worker.cut import RECEIPTS_KEPT, Cutter, Ended, ticket_of
 from protocol.worker.cuttable import effective_limit
 from protocol.worker.gate import TERMINAL, SnapshotGate
 from protocol.worker.live import LiveCall
-from protocol.worker.media import admit, compare_parents, encoded, rejects, with_tensors
+from protocol.worker.media import admit, compare_parents, encoded, with_tensors
 from protocol.worker.prefix_restore import PrefixRestorer
 from protocol.worker.text import call_text
 

@@ -10,23 +10,12 @@ import msgspec
 import pytest
 from toy import toy_world
 
-from protocol.data_plane.extras import Extras, MediaItem, TensorDigest, bytes_fault, extras_digest, media_digest
+from protocol.data_plane.extras import Extras, MediaItem, TensorDigest, extras_digest, media_digest
+from protocol.data_plane.media import CHANGED, UNREADABLE, VANISHED, bytes_fault, decide_retained, rejects, span_fault
 from protocol.errors import Cause, Refusal
 from protocol.history import MediaAdmitted, MediaCompared
 from protocol.messages import Generate, MediaSource, RetainedMedia
-from protocol.worker.media import (
-    CHANGED,
-    MALFORMED,
-    UNREADABLE,
-    VANISHED,
-    AdmittedMedia,
-    admit,
-    compare,
-    decide_retained,
-    media_evidence,
-    rejects,
-    span_fault,
-)
+from protocol.worker.media import MALFORMED, AdmittedMedia, admit, compare, media_evidence
 from sim.fake_engine import FakeEngine
 
 CARRY = 20
@@ -116,9 +105,9 @@ def test_only_the_first_chunk_names_media_and_no_chunk_holds_their_bytes() -> No
 def test_tensors_are_vouched_for_by_the_digests_in_the_media_alone() -> None:
     pixels = bytes(64)
     named = (item(tensors=(tensor(sha256=hashlib.sha256(pixels).hexdigest()),)),)
-    assert bytes_fault(Extras(media=named, tensors=(pixels,))) == ""
-    assert "other bytes" in bytes_fault(Extras(media=named, tensors=(bytes(65),)))
-    assert "0 tensors" in bytes_fault(Extras(media=named))
+    assert bytes_fault(named, (pixels,)) == ""
+    assert "other bytes" in bytes_fault(named, (bytes(65),))
+    assert "0 tensors" in bytes_fault(named, ())
     assert extras_digest(Extras(media=named, tensors=(pixels,))) == extras_digest(Extras(media=named))
 
 
@@ -176,7 +165,7 @@ def test_each_tensor_is_digested_once_on_the_media_loop_and_its_bytes_are_counte
         "video_grid_thw",
         "second_per_grid_ts",
     ]
-    assert bytes_fault(Extras(media=admitted.items, tensors=admitted.tensors)) == ""
+    assert bytes_fault(admitted.items, admitted.tensors) == ""
     expected = 4 * 4 * 1176 * 4 + 3 * 8 + 8 * 4 * 1176 * 4 + 3 * 8 + 4  # patches of a token, values of a patch, bytes of a value
     assert told(world, MediaAdmitted) == [MediaAdmitted(request().call, 2, expected, media_digest(admitted.items))]
 

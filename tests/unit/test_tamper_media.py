@@ -19,8 +19,8 @@ from protocol.data_plane.chunks import (
     sealed_chunk,
 )
 from protocol.data_plane.extras import Extras, MediaItem, TensorDigest
+from protocol.data_plane.media import span_fault
 from protocol.identity import chunk_key
-from protocol.worker.media import span_fault
 from scenarios.faults import Fault
 from sim.tamper import tampered
 
