@@ -59,16 +59,20 @@ class RoutePiece(Protocol):
 
 
 class Output(Protocol):
-    """Live view of one running call: the engine appends to it at moments of its own, a token first, its logprob later.
+    """Live view of one running call: the engine appends to it at moments of its own, a token first, its logprob later, its
+    route row when it is fed.
 
-    ``tokens`` and ``logprobs`` are what *this* request generated, a restored prefix left out. Either list may have grown at
-    each look at it: take a length once, and use it. ``finish``: '' while it runs, then stop | length | aborted.
+    ``tokens`` and ``logprobs`` are what *this* request generated, a restored prefix left out; ``routed`` of those tokens have
+    a route row in a piece (-1: the engine records none). Each may have grown at each look at it: take a length once, and use
+    it. ``finish``: '' while it runs, then stop | length | aborted.
     """
 
     @property
     def tokens(self) -> Sequence[int]: ...
     @property
     def logprobs(self) -> Sequence[float]: ...
+    @property
+    def routed(self) -> int: ...
     @property
     def finish(self) -> str: ...
     def more(self) -> Awaitable[None]:

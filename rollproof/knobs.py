@@ -16,9 +16,10 @@ from sim.environments.profile import EnvironmentProfile
 from sim.fake_data_plane import DataPlaneProfile
 from sim.fake_engine import EngineProfile
 from sim.fake_trainer import TrainerProfile
+from sim.media import MediaProfile
 from sim.services import ServiceProfile
 
-FLAT = (EngineProfile, EnvironmentProfile, ServiceProfile)  # their knobs lie in [profile] itself
+FLAT = (EngineProfile, EnvironmentProfile, ServiceProfile, MediaProfile)  # their knobs lie in [profile] itself
 
 
 def knob_faults(scenario: Scenario) -> list[str]:
@@ -64,6 +65,11 @@ def _crossed(profile: dict[str, Any]) -> list[str]:
     known = {field.name: field.default for kind in FLAT for field in msgspec.structs.fields(kind)} | profile
     return [
         f"profile.{low} is {known[low]} and profile.{high} is {known[high]}: the first must not be above the second"
-        for low, high in (("tokens_min", "tokens_max"), ("tool_min_s", "tool_max_s"), ("service_min_s", "service_max_s"))
+        for low, high in (
+            ("tokens_min", "tokens_max"),
+            ("tool_min_s", "tool_max_s"),
+            ("service_min_s", "service_max_s"),
+            ("media_min_s", "media_max_s"),
+        )
         if known[low] > known[high]
     ]

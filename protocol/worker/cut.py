@@ -18,7 +18,7 @@ from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
 from protocol.data_plane.extras import Extras
-from protocol.history import CallFrozen, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
+from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
 from protocol.messages import (
     DURABLE_FAILURE,
@@ -37,6 +37,7 @@ from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.cuttable import LAST_TOKENS, Candidate, decide_cuttable
 from protocol.worker.gate import SnapshotGate
 from protocol.worker.live import ENDS, Lifecycle, LiveCall, Prefix, Published
+from protocol.worker.media import media_evidence
 
 RECEIPTS_KEPT = 256  # answers to inventories, so that a repeated cut changes nothing
 EVIDENCE_S = 3_600.0  # how long a finished call is known to have been this worker's
@@ -195,6 +196,16 @@ class Cutter:
         acks[ticket.call] = CutAck(ticket, DURABLE_FAILURE, reason=reason)
 
 
+def staged(row: ChunkRow, size: int) -> ChunkStaged:
+    """Of a chunk of ``size`` bytes that lies in staging now."""
+    parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
+    content = prefix_content(row.tokens, row.logprobs)
+    return ChunkStaged(
+        call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
+        content=content, route_rows=-1, carried=0, extras=parts, bytes=size,
+    )  # fmt: skip
+
+
 class Group:
     """Calls of one inventory that are cut together."""
 
@@ -211,19 +222,22 @@ class Group:
         try:
             for ticket, live in group:
                 await self.freeze(ticket, live)
-            rows = {call: self.row(transaction, None) for call, transaction in self.begun.items()}
+            rows = {call: self.row(transaction, self.extras(transaction)) for call, transaction in self.begun.items()}
             pending = [
                 PendingRow(call=call, key=row.key, data=encode_chunk(row), positions=len(row.tokens))
                 for call, row in rows.items()
                 if row is not None
             ]
+            sizes = {row.key: len(row.data) for row in pending}
             reasons = await self.writer.write(pending)
             for call, row in rows.items():
                 reason = reasons[row.key] if row is not None else ""
                 if reason:
                     await self.roll_back(call, reason)
-                else:
-                    await self.seal(call, row)
+                    continue
+                if row is not None:
+                    self.rt.record(staged(row, sizes[row.key]))
+                await self.seal(call, row)
         finally:
             for call in list(self.begun):  # interrupted: nothing of it is durable
                 await self.roll_back(call, LATE)
@@ -274,6 +288,8 @@ class Group:
         return running and look.tokens > 0 and look.observable(False) == 0 and self.rt.now() < self.limit
 
     def fault(self, live: LiveCall, look: Published, count: int) -> str:
+        if live.unverified:
+            return live.unverified
         engine = self.cutter.engine
         last = live.tokens(max(count - LAST_TOKENS, 0), count)
         candidate = Candidate(
@@ -286,6 +302,11 @@ class Group:
             late=self.rt.now() >= self.limit,
         )
         return decide_cuttable(candidate, engine.capabilities)
+
+    def extras(self, transaction: Transaction) -> Extras | None:
+        """What the chunk holds beside its columns."""
+        media = media_evidence(transaction.live.media, transaction.start)
+        return Extras(media=media) if media else None
 
     def row(self, transaction: Transaction, extras: Extras | None) -> ChunkRow | None:
         live, start, count = transaction.live, transaction.start, transaction.count

@@ -13,6 +13,7 @@ from protocol.history import LifecycleWaited
 from protocol.messages import Generate, PrefixEvidence
 from protocol.parts import Output
 from protocol.runtime import Lock, Runtime
+from protocol.worker.media import NO_MEDIA, AdmittedMedia
 
 T = TypeVar("T")
 
@@ -66,6 +67,8 @@ class LiveCall:
     inherited: Prefix = NOTHING
     durable: Prefix = NOTHING
     output: Output | None = None
+    media: AdmittedMedia = NO_MEDIA
+    unverified: str = ""  # why nothing of this call may be staged: what it rests on cannot be verified ('' it can)
     frozen: int | None = None
     staged: bool = False  # its terminal row lies in staging
     over: bool = False  # answered, failed or aborted: nothing may be cut any more

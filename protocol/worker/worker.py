@@ -12,7 +12,8 @@ import hashlib
 
 from protocol.calls import ask
 from protocol.config import Job
-from protocol.data_plane.digests import StagedRow, carry_digest, encode_row
+from protocol.data_plane.digests import StagedRow, carry_digest
+from protocol.data_plane.media import rejects
 from protocol.errors import Cause, ProtocolError, Refusal
 from protocol.history import CallBegun, CallEnded, CallRefused, ChunksDiscarded, RowStagedDone, RowStagedIssued, WeightsReceived
 from protocol.identity import DATA_PLANE
@@ -41,6 +42,7 @@ from protocol.worker.cut import RECEIPTS_KEPT, Cutter, Ended, ticket_of
 from protocol.worker.cuttable import effective_limit
 from protocol.worker.gate import TERMINAL, SnapshotGate
 from protocol.worker.live import LiveCall
+from protocol.worker.media import admit, compare_parents, encoded, with_tensors
 from protocol.worker.prefix_restore import PrefixRestorer
 from protocol.worker.text import call_text
 
@@ -115,8 +117,9 @@ class GenerationWorker:
             older.over = True
             self.engine.abort(request.call)
         self.calls[request.call] = live
-        answered = False
+        answered, outcome = False, "aborted"
         try:
+            await self.admit_media(live)
             await self.begin(live)
             if live.output is not None:
                 await live.output.done()
@@ -129,13 +132,29 @@ class GenerationWorker:
                 terminal.cancel()
             answered = True
             return generated
+        except Refusal as refusal:
+            if rejects(str(refusal)):
+                outcome = "rejected"
+            raise
         finally:
             live.over = True
             if self.calls.get(request.call) is live:
                 del self.calls[request.call]
             if not answered:
-                self.abort(live)
+                self.abort(live, outcome)
             self.engine.release(request.call)
+
+    async def admit_media(self, live: LiveCall) -> None:
+        """Raises Refusal(DATA): a source is not there, which is found before anything is read; or media of a call before have
+        changed. Where those cannot be read, the call is answered, and nothing of it is staged."""
+        try:
+            live.media = await admit(self.rt, self.engine, live.request)
+            live.unverified = await compare_parents(self.rt, live.request, live.media, self.job.rpc_timeout_s)
+            if rejects(live.unverified):
+                raise Refusal(live.unverified, Cause.DATA)
+        except Refusal as refusal:
+            self.restorer.refuse(live, str(refusal))
+            raise
 
     async def begin(self, live: LiveCall) -> None:
         """Start the engine, after the restored prefix if there is one that can be used."""
@@ -178,8 +197,8 @@ class GenerationWorker:
             async with live.lifecycle("terminal"):
                 look = live.look()
                 tokens, logprobs = live.tokens(0, look.tokens), live.logprobs(0, look.tokens)
-                row = delta_row(request, live.oldest, tokens, logprobs)
-                coordinate = await self.stage(row)
+                row = delta_row(request, live.oldest, tokens, logprobs, with_tensors(None, live.media))
+                coordinate = lost_coordinate(row) if live.unverified else await self.stage(row)
                 live.staged = coordinate.captured
                 if live.staged:
                     self.ended[live.call] = Ended(ticket_of(live), row.key, self.rt.now())
@@ -201,19 +220,16 @@ class GenerationWorker:
             outcome = "answered" if live.output is not None else "terminal-prefix"
         self.rt.record(
             CallEnded(
-                live.call,
-                outcome,
-                len(tokens),
-                prefix,
-                generated.completion_tokens,
-                live.limit or 0,
-                look.finish,
-                text_digest(text),
-                "",
-                "",
-                -1,
-                row.weight_version,
-            )  # fmt: skip
+                call=live.call,
+                outcome=outcome,
+                generated=len(tokens),
+                prefix=prefix,
+                reported=generated.completion_tokens,
+                limit=live.limit or 0,
+                finish=look.finish,
+                text=text_digest(text),
+                version=row.weight_version,
+            )
         )
         return generated
 
@@ -236,28 +252,31 @@ class GenerationWorker:
 
     async def stage(self, row: StagedRow) -> Coordinate:
         """Store the row and wait for the data plane's word; a failed capture never fails the completion."""
+        data = await encoded(self.rt, row)
         self.rt.record(RowStagedIssued(row.key))
         try:
-            await ask(self.rt, DATA_PLANE, PutSamples(STAGING, ((row.key, encode_row(row)),)), self.job.rpc_timeout_s)
+            await ask(self.rt, DATA_PLANE, PutSamples(STAGING, ((row.key, data),)), self.job.rpc_timeout_s)
         except ProtocolError:
             # It may have been stored all the same: a row that no coordinate names, and staging may hold more than is owned.
             return lost_coordinate(row)
-        self.rt.record(RowStagedDone(row.key, len(row.tokens), row.digest))
+        tensors = () if row.extras is None else row.extras.tensors
+        self.rt.record(RowStagedDone(row.key, len(row.tokens), row.digest, len(data), sum(map(len, tensors))))
         return coordinate_of(row)
 
     # --- a call that gets no answer
 
-    def abort(self, live: LiveCall) -> None:
+    def abort(self, live: LiveCall, outcome: str) -> None:
         """Stop the engine; the rest waits for whoever holds the call, and not here."""
         self.engine.abort(live.call)
         if live.request.prefix is not None or live.durable.keys or live.lock.held:
             self.rt.spawn(self.forget(live), f"abort-{live.call}")
-        self.rt.record(CallEnded(live.call, "aborted", prefix=len(live.inherited.tokens), version=live.version))
+        self.rt.record(CallEnded(live.call, outcome, prefix=len(live.inherited.tokens), version=live.version))
 
     async def forget(self, live: LiveCall) -> None:
         async with live.lifecycle("abort"):
             self.restorer.release(live)
-            self.cleanup.leave(live.call, live.durable.keys, "aborted")
+            given = () if live.request.prefix is None else live.request.prefix.keys
+            self.cleanup.leave(live.call, live.durable.keys or given, "aborted")
 
 
 def text_digest(text: str) -> str:

@@ -60,6 +60,7 @@ class FakeEnvironment:
         return tokens
 
     def asks(self, task: PromptTask, ordinal: int, generation: int, turn: int) -> Asked:
+        """Plain sampling, no media."""
         return Asked()
 
     def words(self, text: str) -> tuple[int, ...]:
