@@ -182,7 +182,7 @@ class PrefixReadIssued(Event, frozen=True):
 
     keys: int
     calls: int
-    of: tuple[str, ...] = ()  # those calls
+    of: tuple[str, ...] = ()  # whose chunks they are: the calls that were cut
 
 
 class PrefixReadDone(Event, frozen=True):
@@ -252,6 +252,18 @@ class MediaAdmitted(Event, frozen=True):
     items: int
     bytes: int
     digest: str
+
+
+class MediaCompared(Event, frozen=True):
+    """Media that the durable row ``key`` names were compared with what their sources give now. ``path``: parent (the row of an
+    earlier call of the chain) | prefix (a chunk); ``saved`` and ``now`` digest both; ``outcome``: kept | changed | unreadable."""
+
+    call: str
+    key: str
+    path: str
+    saved: str
+    now: str
+    outcome: str
 
 
 class EngineStarted(Event, frozen=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.calls import ask
 from protocol.config import Job
 from protocol.errors import IllegalStep, ProtocolError
 from protocol.history import ChunkIssued, ChunksDiscarded, PrefixReadDone, PrefixReadIssued
-from protocol.identity import DATA_PLANE
+from protocol.identity import DATA_PLANE, call_of_chunk
 from protocol.messages import STAGING, ClearSamples, GetSamples, PutSamples
 from protocol.runtime import Runtime, Signal
 from protocol.tasks import cancel_all
@@ -184,6 +184,11 @@ class _SharedRead:
     full: Signal
 
 
+def owners_of(keys: Iterable[str]) -> tuple[str, ...]:
+    """The calls whose chunks these are."""
+    return tuple(dict.fromkeys(map(call_of_chunk, keys)))
+
+
 class PrefixReader:
     """Reads the chunk rows of restored calls; one for a worker. Callers that ask at about the same time share a read.
 
@@ -211,7 +216,7 @@ class PrefixReader:
 
     async def read_alone(self, keys: Sequence[str]) -> Fetched:
         """One request for these keys and nobody else's: the one more that a caller may spend after a shared read has failed."""
-        self.rt.record(PrefixReadIssued(len(keys), 1))
+        self.rt.record(PrefixReadIssued(len(keys), 1, owners_of(keys)))
         fetched = await self._get(tuple(keys))
         self.rt.record(PrefixReadDone(len(keys), 1, len(fetched.missing)))
         return fetched
@@ -233,7 +238,7 @@ class PrefixReader:
             self._open = None
         askers = shared.askers
         callers = {id(restore): restore for restores in askers.values() for restore in restores}
-        self.rt.record(PrefixReadIssued(len(askers), len(callers)))
+        self.rt.record(PrefixReadIssued(len(askers), len(callers), owners_of(askers)))
         fetched = await self._get(tuple(askers))
         again = tuple(fetched.missing)
 

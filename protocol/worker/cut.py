@@ -18,7 +18,7 @@ from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
 from protocol.data_plane.extras import Extras
-from protocol.history import CallFrozen, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
+from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
 from protocol.messages import (
     DURABLE_FAILURE,
@@ -38,6 +38,7 @@ from protocol.worker.cuttable import LAST_TOKENS, Candidate, decide_cuttable
 from protocol.worker.gate import SnapshotGate
 from protocol.worker.live import ENDS, Lifecycle, LiveCall, Prefix, Published
 
+ITEM_BYTES = {"int8": 1, "int16": 2, "int32": 4}  # of one value of a route row
 RECEIPTS_KEPT = 256  # answers to inventories, so that a repeated cut changes nothing
 EVIDENCE_S = 3_600.0  # how long a finished call is known to have been this worker's
 
@@ -195,6 +196,19 @@ class Cutter:
         acks[ticket.call] = CutAck(ticket, DURABLE_FAILURE, reason=reason)
 
 
+def staged_chunk(row: ChunkRow) -> ChunkStaged:
+    """A chunk that lies in staging, as the history tells of it."""
+    extras = row.extras
+    routes = None if extras is None else extras.routes
+    size = 0 if routes is None else routes.layers * routes.top_k * ITEM_BYTES[routes.dtype]
+    rows = -1 if routes is None else len(routes.data) // size
+    held = tuple(name for name, part in (("routes", routes), ("media", extras and extras.media)) if part)
+    return ChunkStaged(
+        row.call, row.key, row.start, row.end, row.digest, row.cumulative, prefix_content(row.tokens, row.logprobs), rows,
+        max(rows - len(row.tokens), 0), held, len(encode_chunk(row)),
+    )  # fmt: skip
+
+
 class Group:
     """Calls of one inventory that are cut together."""
 
@@ -223,6 +237,8 @@ class Group:
                 if reason:
                     await self.roll_back(call, reason)
                 else:
+                    if row is not None:
+                        self.rt.record(staged_chunk(row))
                     await self.seal(call, row)
         finally:
             for call in list(self.begun):  # interrupted: nothing of it is durable
