@@ -97,4 +97,4 @@ class RowFaults:
 
 
 def silent(arguments: Mapping[str, Any]) -> bool:
-    return arguments.get("how", "refused") == "silent"
+    return bool(arguments.get("how", "refused") == "silent")
