@@ -10,13 +10,15 @@ from protocol.history.event import Event
 
 
 class CutAsked(Event, frozen=True):
-    """gym: the calls in flight at one worker, as the policy model's prepare asks for their cut. ``inventory`` digests them."""
+    """gym: the calls in flight at one worker, as the policy model's prepare asks for their cut. ``inventory`` digests them;
+    the worker has ``timeout_s`` to answer (0.0: not said)."""
 
     worker: str
     checkpoint: str
     epoch: int
     calls: tuple[str, ...]
     inventory: str
+    timeout_s: float = 0.0
 
 
 class CutAnswered(Event, frozen=True):
@@ -66,8 +68,9 @@ class LifecycleWaited(Event, frozen=True):
 
 
 class HandoffDone(Event, frozen=True):
-    """A function has run on an engine loop, for ``items`` calls and ``positions`` tokens: it had waited ``waited_s`` for the
-    loop and held it for ``held_s``. ``rows``: route rows that were materialised while it was held."""
+    """A function has run on a named loop of this process, for ``items`` calls and ``positions`` tokens: it had waited
+    ``waited_s`` for the loop and held it for ``held_s``. ``rows``: route rows that were materialised while it was held (-1: not
+    counted). The world records it."""
 
     loop: str
     items: int
@@ -152,8 +155,8 @@ class CutRolledBack(Event, frozen=True):
 
 
 class CutAcknowledged(Event, frozen=True):
-    """``kind``: durable_prefix | durable_failure | terminal_completion. ``count``, ``digest``, ``keys``, ``limit`` and ``content``
-    of a durable prefix: ``content`` is the generated_digest of all its tokens and logprobs, as the engine published them."""
+    """``kind``: durable_prefix | durable_failure | terminal_completion. ``count``, ``digest``, ``keys``, ``limit``, ``content``
+    of a durable prefix. ``content`` is the generated_digest of all its tokens and logprobs, as the engine published them."""
 
     call: str
     checkpoint: str
@@ -238,14 +241,17 @@ class PrefixReleased(Event, frozen=True):
 
 
 class RoutesAssembled(Event, frozen=True):
-    """Route rows of one call, put together on the cut's or the completion's own thread. ``materialised``: how many rows were
-    turned into bytes for it, however often; ``outcome``: whole | short | misfit | unreadable."""
+    """Route rows of one call, put together on the cut's or the completion's own thread. Of ``available`` rows in the engine's
+    pieces ``materialised`` were turned into bytes for it, one that was read twice counted twice. ``outcome``: whole | short |
+    misfit | unreadable: but for the first, the cut has failed, or the answer is staged without routes, for this ``reason``."""
 
     call: str
     what: str  # cut | terminal
     rows: int
+    available: int
     materialised: int
     outcome: str
+    reason: str = ""
 
 
 class MediaAdmitted(Event, frozen=True):
@@ -257,15 +263,29 @@ class MediaAdmitted(Event, frozen=True):
     digest: str
 
 
+class MediaCompared(Event, frozen=True):
+    """Media that the durable row ``key`` names were compared with what their sources give now. ``path``: parent (the row of an
+    earlier call of the chain) | prefix (a chunk); ``saved`` and ``now`` digest both; ``outcome``: kept | changed | unreadable."""
+
+    call: str
+    key: str
+    path: str
+    saved: str
+    now: str
+    outcome: str
+
+
 class EngineStarted(Event, frozen=True):
     """engine: generation of a call begins after ``prefix`` tokens of its own. ``limit``: tokens it may still generate (-1: none
-    was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use."""
+    was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use.
+    ``inside``: the text of that prefix ends inside a character."""
 
     call: str
     prefix: int
     limit: int
     seed: int
     first_draw: int
+    inside: bool = False
 
 
 class EngineAborted(Event, frozen=True):
