@@ -53,7 +53,7 @@ def _wrong(values: dict[str, Any], kinds: dict[str, Any], where: str) -> list[st
             wrong.append(f"{where}.{name} is {value!r}: {str(error)[0].lower()}{str(error)[1:]}")
             continue
         numbers = value if isinstance(value, list) else [value]
-        if any(not isinstance(number, list) and not 0 <= number < math.inf for number in numbers):
+        if any(not isinstance(number, list | dict) and not 0 <= number < math.inf for number in numbers):
             wrong.append(f"{where}.{name} is {value!r}: it must be 0 or more")
         elif name.endswith("_s") and isinstance(value, list) and value[0] > value[1]:
             wrong.append(f"{where}.{name} is {value!r}: its first number must not be above its second")

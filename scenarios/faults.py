@@ -213,20 +213,49 @@ class Stray(Verb):
     instance: str
 
 
-class PartialPut(Verb):
-    """The next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail."""
+class OfRows(Verb):
+    """``partition``: whose rows. With ``chunks`` only requests for chunk rows count (pieces of model calls that have not
+    finished)."""
 
     partition: PartitionName
+    chunks: bool = False
+
+
+class PartialPut(OfRows):
+    """The next ``times`` puts of at least ``at_least`` rows store their first ``rows`` rows, and fail."""
+
     rows: int = Field(ge=0)
+    at_least: int = Field(default=1, ge=1)
     times: int = Field(default=1, ge=1)
 
 
-class LoseRows(Verb):
-    """The next ``times`` gets from ``partition`` that find something come back ``rows`` rows short."""
+class LoseRows(OfRows):
+    """The next ``times`` gets of at least ``at_least`` keys that find something come back ``rows`` rows short."""
 
-    partition: PartitionName
     rows: int = Field(ge=1)
+    at_least: int = Field(default=1, ge=1)
     times: int = Field(default=1, ge=1)
+
+
+class BadRow(OfRows):
+    """Row number ``row`` (from 0; the last one, if there are fewer) of the next put, or get, of at least ``at_least`` rows is
+    bad: each ``request`` that holds its key is refused, this one included, ``times`` in all (0: for ever). A put so refused
+    has stored its first ``stored`` rows."""
+
+    request: Literal["put", "get"] = "put"
+    row: int = Field(default=0, ge=0)
+    at_least: int = Field(default=1, ge=1)
+    stored: int = Field(default=0, ge=0)
+    times: int = Field(default=0, ge=0)
+
+
+class Outage(OfRows):
+    """From the next request of this ``request`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
+    ``silent``, never answered."""
+
+    request: Literal["put", "get", "clear", "all"] = "all"
+    for_s: float = Field(gt=0.0, le=100_000.0)
+    how: Literal["refused", "silent"] = "refused"
 
 
 class ChangeMedia(Verb):
@@ -275,6 +304,8 @@ VERBS: dict[str, type[Verb]] = {
     "abort": Abort,
     "partial_put": PartialPut,
     "lose_rows": LoseRows,
+    "bad_row": BadRow,
+    "outage": Outage,
     "discard": Discard,
     "config": ChangeConfig,
     "tamper": Tamper,

@@ -223,6 +223,10 @@ class FakeOutput:
         return self.scored
 
     @property
+    def routed(self) -> int:
+        return -1
+
+    @property
     def finish(self) -> str:
         self.advance()
         if self.aborted:

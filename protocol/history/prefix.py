@@ -179,17 +179,22 @@ class ReceiptSent(Event, frozen=True):
 
 
 class PrefixReadIssued(Event, frozen=True):
-    """A read of chunk rows: ``keys`` of how many ``calls``, in ``gets`` requests to the data plane (solo reads included)."""
+    """A shared read of chunk rows begins: ``keys`` of how many ``calls``, out of ``waiting`` keys that somebody asks for now.
+    What belongs to one read is recorded by one task."""
 
     keys: int
     calls: int
+    waiting: int = 0
     of: tuple[str, ...] = ()  # those calls
 
 
 class PrefixReadDone(Event, frozen=True):
+    """It took ``gets`` requests to the data plane, those for single rows included; ``failed`` keys are in no answer."""
+
     keys: int
     gets: int
-    failed: int  # keys that no request could read
+    failed: int
+    lost: tuple[str, ...] = ()  # those keys
 
 
 class PrefixClaimed(Event, frozen=True):

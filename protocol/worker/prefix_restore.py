@@ -167,7 +167,7 @@ class PrefixRestorer:
         fault = evidence_fault(evidence, live.limit)
         if fault:
             return fault
-        fetched = await self.reader.read(evidence.keys)
+        fetched = await self.reader.read(live.call, evidence.keys)
         if fetched.missing:
             key, why = next(iter(fetched.missing.items()))
             return f"{len(fetched.missing)} of its {len(evidence.keys)} chunks cannot be read, such as {key}: {why}"
