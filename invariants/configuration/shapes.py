@@ -1,7 +1,8 @@
 """The files of docs/design.md section 2 as shapes, and how plain data differs from one.
 
 A shape is a type (``int`` takes no bool, ``float`` takes an int too), ``Exactly(value)``, ``OneOf(names)``, ``Maybe(shape)``
-for null or a shape, ``[shape]`` for a list, ``{name: shape}`` for a table with exactly these keys, ``Each(shape)`` for a
+for null or a shape, ``[shape]`` for a list, ``{name: shape}`` for a table with exactly these keys, ``Some(table)``
+for one that may lack any of them, ``Each(shape)`` for a
 table with any keys, or ``Opaque()`` for any value that JSON has. What is read here is written down here: no type of the
 core is asked.
 """
@@ -35,6 +36,11 @@ class Maybe:
 @dataclass(frozen=True)
 class Each:
     shape: Any
+
+
+@dataclass(frozen=True)
+class Some:
+    table: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,11 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
             if type(name) is not str or not name:
                 yield f"{place} has the key {name!r}"
             yield from differences(item, shape.shape, f"{place}.{name}")
+    elif isinstance(shape, Some):
+        if not isinstance(value, dict):
+            yield f"{place} is no table"
+            return
+        yield from differences(value, {name: inner for name, inner in shape.table.items() if name in value}, place)
     elif isinstance(shape, Maybe):
         if value is not None:
             yield from differences(value, shape.shape, place)
@@ -194,6 +205,30 @@ STAGED_ROW = {
     "mask": [int],
     "logprobs": [float],
     "weight_version": int,
+    "digest": str,
+    "cumulative": str,
+}
+TENSOR = {"name": str, "dtype": str, "shape": [int], "sha256": str}
+MEDIA = {"kind": OneOf(("image", "video")), "source": str, "position": int, "length": int, "tensors": [TENSOR]}
+ROUTES = {"dtype": OneOf(("int8", "int16", "int32")), "layers": int, "top_k": int, "data": bytes}
+CHUNK_ROW = {
+    "v": Exactly(1),
+    "key": str,
+    "call": str,
+    "rollout_id": str,
+    "attempt": int,
+    "ordinal": int,
+    "generation": int,
+    "turn": int,
+    "previous_length": int,
+    "carry": str,
+    "start": int,
+    "tokens": [int],
+    "logprobs": [float],
+    "limit": int,
+    "finish": OneOf(("", "stop", "length")),
+    "weight_version": int,
+    "extras": Maybe(Some({"routes": ROUTES, "media": [MEDIA]})),
     "digest": str,
     "cumulative": str,
 }

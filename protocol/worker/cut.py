@@ -39,6 +39,7 @@ from protocol.worker.gate import SnapshotGate
 from protocol.worker.live import ENDS, Lifecycle, LiveCall, Prefix, Published
 from protocol.worker.media import media_evidence
 
+ITEM_BYTES = {"int8": 1, "int16": 2, "int32": 4}  # of one value of a route row
 RECEIPTS_KEPT = 256  # answers to inventories, so that a repeated cut changes nothing
 EVIDENCE_S = 3_600.0  # how long a finished call is known to have been this worker's
 
@@ -196,13 +197,16 @@ class Cutter:
         acks[ticket.call] = CutAck(ticket, DURABLE_FAILURE, reason=reason)
 
 
-def staged(row: ChunkRow, size: int) -> ChunkStaged:
-    """Of a chunk of ``size`` bytes that lies in staging now."""
-    parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
-    content = prefix_content(row.tokens, row.logprobs)
+def staged_chunk(row: ChunkRow, size: int) -> ChunkStaged:
+    """A chunk of ``size`` bytes that lies in staging, as the history tells of it."""
+    extras = row.extras
+    routes = None if extras is None else extras.routes
+    width = 0 if routes is None else routes.layers * routes.top_k * ITEM_BYTES[routes.dtype]
+    rows = -1 if routes is None else len(routes.data) // width
+    held = () if extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(extras, name))
     return ChunkStaged(
-        call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
-        content=content, route_rows=-1, carried=0, extras=parts, bytes=size,
+        row.call, row.key, row.start, row.end, row.digest, row.cumulative, prefix_content(row.tokens, row.logprobs), rows,
+        max(rows - len(row.tokens), 0), held, size,
     )  # fmt: skip
 
 
@@ -236,7 +240,7 @@ class Group:
                     await self.roll_back(call, reason)
                     continue
                 if row is not None:
-                    self.rt.record(staged(row, sizes[row.key]))
+                    self.rt.record(staged_chunk(row, sizes[row.key]))
                 await self.seal(call, row)
         finally:
             for call in list(self.begun):  # interrupted: nothing of it is durable

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 
 from protocol.calls import ask
-from protocol.config import Job
+from protocol.config import Job, Level
 from protocol.data_plane.digests import StagedRow, carry_digest
 from protocol.data_plane.media import rejects
 from protocol.errors import Cause, ProtocolError, Refusal
@@ -36,7 +36,7 @@ from protocol.messages import (
 from protocol.parts import Engine, EngineCall
 from protocol.runtime import Runtime
 from protocol.worker.batches import PrefixReader
-from protocol.worker.capture import coordinate_of, delta_row, lost_coordinate
+from protocol.worker.capture import asked_of, coordinate_of, delta_row, found_of, lost_coordinate
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.cut import RECEIPTS_KEPT, Cutter, Ended, ticket_of
 from protocol.worker.cuttable import effective_limit
@@ -68,6 +68,8 @@ class GenerationWorker:
         self.cutter = Cutter(rt, job, engine, self.gate, self.cleanup, self.calls, self.ended)
 
     async def main(self) -> None:
+        if self.job.level >= Level.PREFIX:
+            self.rt.record(found_of(self.engine.capabilities))
         self.rt.serve(
             {
                 Generate: self.generate,
@@ -104,6 +106,8 @@ class GenerationWorker:
 
     async def generate(self, request: Generate) -> Generated:
         """Raises Refusal (INFRA) while this worker has no weights: whatever it said would be nobody's."""
+        if self.job.level >= Level.PREFIX:
+            self.rt.record(asked_of(request))
         # Stamped at the beginning: a sync during the call does not change what the call counts as.
         version = self.version
         if version is None:
