@@ -59,10 +59,12 @@ class RoutePiece(Protocol):
 
 
 class Output(Protocol):
-    """Live view of one running call: the engine appends to it at moments of its own, a token first, its logprob later.
+    """Live view of one running call: the engine appends to it at moments of its own, a token first, its logprob later, its
+    route row when it is fed.
 
-    ``tokens`` and ``logprobs`` are what *this* request generated, a restored prefix left out. Either list may have grown at
-    each look at it: take a length once, and use it. ``finish``: '' while it runs, then stop | length | aborted.
+    ``tokens`` and ``logprobs`` are what *this* request generated, a restored prefix left out; ``routed`` of those tokens have
+    a route row in a piece (-1: the engine records none). Each may have grown at each look at it: take a length once, and use
+    it. ``finish``: '' while it runs, then stop | length | aborted.
     """
 
     @property
@@ -70,13 +72,20 @@ class Output(Protocol):
     @property
     def logprobs(self) -> Sequence[float]: ...
     @property
+    def routed(self) -> int: ...
+    @property
+    def pieces(self) -> Sequence[RoutePiece]:
+        """Route pieces of a call that has finished, as they came with its last output; none before, and none without routes."""
+        ...
+
+    @property
     def finish(self) -> str: ...
     def more(self) -> Awaitable[None]:
         """Until something was appended since this was called, or the call is over."""
         ...
 
     def done(self) -> Awaitable[None]:
-        """Until ``finish`` is set and every token has its logprob."""
+        """Until ``finish`` is set, every token has its logprob and every token that was fed its route row."""
         ...
 
 

@@ -11,10 +11,11 @@ import hashlib
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from protocol.history import Event
+from protocol.history import Event, HandoffDone
 from protocol.runtime import Files, Handler
 from real.files import RealFiles
 from real.processes import CURRENT, AllOf, Job, RealCall, RealStream, RealTask, later
@@ -50,7 +51,7 @@ class Loop:
 
     def _run(self) -> None:
         handoff = self.line[0]
-        handoff.land()
+        handoff.context.run(handoff.land)
         self.line.popleft()
         if self.line:
             later(self._run)
@@ -59,22 +60,32 @@ class Loop:
 class Handoff(Wait):
     """One function on its way through a loop; it runs even if its caller has left by then."""
 
-    def __init__(self, fence: Fence, loop: Loop, function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
+    def __init__(
+        self, rt: AsyncioRuntime, fence: Fence, name: str, function: Callable[[Sequence[Any]], Any], items: Sequence[Any]
+    ) -> None:
         super().__init__(fence)
-        self._loop = loop
+        self._rt = rt
+        self._name = name
         self._function = function
         self._items = items
+        self._since = 0.0
 
     def begin(self) -> None:
-        self._loop.enter(self)
+        self._since = self._rt.now()
+        self.context = copy_context()  # what it records is recorded in the name of the task that asked
+        self._rt.loop(self._name).enter(self)
 
     def land(self) -> None:
         value: Any = None
         error: Exception | None = None
+        began = self._rt.now()
         try:
             value = self._function(self._items)
         except Exception as raised:
             error = raised
+        positions = sum(getattr(item, "positions", 0) for item in self._items)
+        held_s = self._rt.now() - began
+        self._rt.record(HandoffDone(self._name, len(self._items), positions, began - self._since, held_s, -1))
         if self.state is State.PENDING:
             self.settle(value, error)
 
@@ -144,7 +155,10 @@ class AsyncioRuntime:
         self.process.serve(handlers)
 
     def on_loop(self, name: str, function: Callable[[Sequence[Any]], T], items: Sequence[Any]) -> Awaitable[T]:
-        return cast("Awaitable[T]", Handoff(self._job.fence, self._loops.setdefault(name, Loop()), function, items))
+        return cast("Awaitable[T]", Handoff(self, self._job.fence, name, function, items))
+
+    def loop(self, name: str) -> Loop:
+        return self._loops.setdefault(name, Loop())
 
     def random(self, purpose: str, entity: str) -> SeededStream:
         """This process's stream of that name; asked for again, it goes on where it stands."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -16,9 +16,10 @@ from sim.environments.profile import EnvironmentProfile
 from sim.fake_data_plane import DataPlaneProfile
 from sim.fake_engine import EngineProfile
 from sim.fake_trainer import TrainerProfile
+from sim.media import MediaProfile
 from sim.services import ServiceProfile
 
-FLAT = (EngineProfile, EnvironmentProfile, ServiceProfile)  # their knobs lie in [profile] itself
+FLAT = (EngineProfile, EnvironmentProfile, ServiceProfile, MediaProfile)  # their knobs lie in [profile] itself
 
 
 def knob_faults(scenario: Scenario) -> list[str]:
@@ -42,9 +43,15 @@ def _wrong(values: dict[str, Any], kinds: dict[str, Any], where: str) -> list[st
             wrong.append(f"{where}.{name} is not a known key; known are {', '.join(sorted(kinds))}")
             continue
         kind = kinds[name]
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
-            inner = {field.name: field.type for field in msgspec.structs.fields(kind)}
-            wrong += _wrong(value, inner, f"{where}.{name}")
+        struct = next(
+            (each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)), None
+        )
+        found = []
+        if struct is not None and isinstance(value, dict):
+            inner = {field.name: field.type for field in msgspec.structs.fields(struct)}
+            found = _wrong(value, inner, f"{where}.{name}")
+        if found:
+            wrong += found
             continue
         try:
             msgspec.convert(value, kind)
@@ -52,7 +59,7 @@ def _wrong(values: dict[str, Any], kinds: dict[str, Any], where: str) -> list[st
             wrong.append(f"{where}.{name} is {value!r}: {str(error)[0].lower()}{str(error)[1:]}")
             continue
         numbers = value if isinstance(value, list) else [value]
-        if any(not isinstance(number, list | dict) and not 0 <= number < math.inf for number in numbers):
+        if any(isinstance(number, int | float) and not 0 <= number < math.inf for number in numbers):
             wrong.append(f"{where}.{name} is {value!r}: it must be 0 or more")
         elif name.endswith("_s") and isinstance(value, list) and value[0] > value[1]:
             wrong.append(f"{where}.{name} is {value!r}: its first number must not be above its second")
@@ -64,6 +71,11 @@ def _crossed(profile: dict[str, Any]) -> list[str]:
     known = {field.name: field.default for kind in FLAT for field in msgspec.structs.fields(kind)} | profile
     return [
         f"profile.{low} is {known[low]} and profile.{high} is {known[high]}: the first must not be above the second"
-        for low, high in (("tokens_min", "tokens_max"), ("tool_min_s", "tool_max_s"), ("service_min_s", "service_max_s"))
+        for low, high in (
+            ("tokens_min", "tokens_max"),
+            ("tool_min_s", "tool_max_s"),
+            ("service_min_s", "service_max_s"),
+            ("media_min_s", "media_max_s"),
+        )
         if known[low] > known[high]
     ]

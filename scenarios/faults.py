@@ -222,9 +222,11 @@ class OfRows(Verb):
 
 
 class PartialPut(OfRows):
-    """The next ``times`` puts of at least ``at_least`` rows store their first ``rows`` rows, and fail."""
+    """The next ``times`` puts of at least ``at_least`` rows store their first ``rows`` rows, and fail: they are refused, or,
+    ``silent``, never answered."""
 
     rows: int = Field(ge=0)
+    how: Literal["refused", "silent"] = "refused"
     at_least: int = Field(default=1, ge=1)
     times: int = Field(default=1, ge=1)
 
@@ -250,12 +252,35 @@ class BadRow(OfRows):
 
 
 class Outage(OfRows):
-    """From the next request of this ``request`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
+    """From the next such ``request`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
     ``silent``, never answered."""
 
     request: Literal["put", "get", "clear", "all"] = "all"
     for_s: float = Field(gt=0.0, le=100_000.0)
     how: Literal["refused", "silent"] = "refused"
+
+
+class ChangeMedia(Verb):
+    """Other bytes lie under ``source`` from now on, in every later life too (``*``: under each one)."""
+
+    source: str = Field(min_length=1)
+
+
+class VanishMedia(Verb):
+    """``source`` is not there any more, in no later life either (``*``: no source is)."""
+
+    source: str = Field(min_length=1)
+
+
+class CorruptMedia(Verb):
+    """At ``LifeStarted`` of ``job``, from life 2 on: what staging rows of the newest snapshot say of media is changed, ``of`` the
+    chunks of calls that were cut, or of the calls that unfinished sessions have behind them.
+
+    ``how``: outside (an item reaches past the carried tokens), overlapping (two items share a place), untold (no tensor is
+    named), missing (no item is), unreadable (the row cannot be decoded). All but the last under digests made anew."""
+
+    of: Literal["chunks", "calls"] = "chunks"
+    how: Literal["outside", "overlapping", "untold", "missing", "unreadable"]
 
 
 class Abort(Verb):
@@ -286,8 +311,12 @@ VERBS: dict[str, type[Verb]] = {
     "discard": Discard,
     "config": ChangeConfig,
     "tamper": Tamper,
+    "change_media": ChangeMedia,
+    "vanish_media": VanishMedia,
+    "corrupt_media": CorruptMedia,
 }
-RESTART = ("config", "tamper")
+AT_REST = ("tamper", "corrupt_media")  # change what an earlier life has left
+RESTART = ("config", *AT_REST)
 ONE_LEVEL = ("target_level", "rollout_recovery.level_overrides")  # keys of the job that no life may have of its own
 # Requests that a peer carries out as often as they come: the transport brings them once at most, and the protocol rests on it.
 ONCE = ("RunRows", "Generate", "PutSamples", "LoadCheckpoint", "LoadWeights")
@@ -350,8 +379,8 @@ def fault_from(
             wrong.append(f"{where}.do.{verb}.set: {error}")
     if verb in RESTART and (at["process"], event) != ("job", "LifeStarted"):
         wrong.append(f"{where}.at is {event} of {at['process']}: {verb} takes effect at LifeStarted of job only")
-    if verb == "tamper" and at["life"] == 1:
-        wrong.append(f"{where}.at.life is 1: tamper changes what an earlier life has left, it must be 2 or more, or 0")
+    if verb in AT_REST and at["life"] == 1:
+        wrong.append(f"{where}.at.life is 1: {verb} changes what an earlier life has left, it must be 2 or more, or 0")
     if verb in FATES and (at["process"], event) == ("job", "LifeStarted"):
         wrong.append(f"{where}.at is LifeStarted of job: no process has started there that {verb} could befall")
     if wrong:

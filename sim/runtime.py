@@ -10,11 +10,12 @@ from protocol.runtime import Fenced, Files, Handler
 from sim.disk import Disk
 from sim.files import SimFiles
 from sim.kernel import Kernel
+from sim.loops import Handoff, Loop
 from sim.network import Network
 from sim.replies import SimCall, SimStream
 from sim.streams import SeededStream
 from sim.tasks import AllOf, Task
-from sim.waits import FirstOf, Handoff, Lock, Loop, Queue, Signal, Sleep
+from sim.waits import FirstOf, Lock, Queue, Signal, Sleep
 
 T = TypeVar("T")
 
@@ -99,11 +100,15 @@ class SimRuntime:
         self._network.serve(self.me, handlers)
 
     def on_loop(self, name: str, function: Callable[[Sequence[Any]], T], items: Sequence[Any]) -> Awaitable[T]:
+        return cast("Awaitable[T]", Handoff(self.loop(name), function, items))
+
+    def loop(self, name: str) -> Loop:
+        """The loop itself, for the fake that runs on it."""
         loop = self._loops.get(name)
         if loop is None:
             stream = SeededStream(self._seed, "loop", f"{self.me}/{name}{self._again}", self.life)
-            loop = self._loops[name] = Loop(self._kernel, name, stream)
-        return cast("Awaitable[T]", Handoff(loop, function, items))
+            loop = self._loops[name] = Loop(self._kernel, name, stream, self.record)
+        return loop
 
     def random(self, purpose: str, entity: str) -> SeededStream:
         """This process's stream of that name; asked for again, it goes on where it stands."""

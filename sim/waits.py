@@ -1,4 +1,4 @@
-"""What tasks of one process wait for: time, each other, signals, queues, locks and named loops."""
+"""What tasks of one process wait for: time, each other, signals, queues and locks (named loops: ``sim.loops``)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sim.kernel import Kernel, Landing
-from sim.streams import SeededStream
-from sim.tasks import IDLE, OVER, PENDING, Task, Wait
-
-LOOP_HOLD_S = (0.0001, 0.0003)  # how long one handoff holds a named loop
+from sim.tasks import IDLE, OVER, Task, Wait
 
 
 class Sleep(Wait):
@@ -244,68 +241,3 @@ class Acquire(Wait):
 
     def describe(self) -> str:
         return "a lock"
-
-
-class Loop:
-    """A named loop of one process: one handoff at a time, in order; each holds it for a seeded time."""
-
-    __slots__ = ("busy", "kernel", "line", "name", "stream")
-
-    def __init__(self, kernel: Kernel, name: str, stream: SeededStream) -> None:
-        self.kernel = kernel
-        self.name = name
-        self.stream = stream
-        self.busy = False
-        self.line: deque[Handoff] = deque()
-
-    def hold(self, handoff: Handoff) -> None:
-        self.busy = True
-        low, high = LOOP_HOLD_S
-        self.kernel.at(low + (high - low) * self.stream.random(), handoff.land)
-
-    def free(self) -> None:
-        self.busy = False
-        if self.line:
-            self.hold(self.line.popleft())
-
-
-class Handoff(Wait):
-    """One function on its way through a loop; it runs at the landing, even if its caller has left by then."""
-
-    __slots__ = ("function", "items", "loop", "task")
-
-    def __init__(self, loop: Loop, function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
-        super().__init__(loop.kernel)
-        self.loop = loop
-        self.function = function
-        self.items = items
-        self.task: Task | None = None
-
-    def begin(self) -> None:
-        self.task = self.kernel.current
-        if self.loop.busy:
-            self.loop.line.append(self)
-        else:
-            self.loop.hold(self)
-
-    def land(self, landing: object) -> None:
-        value, error = None, None
-        self.kernel.current = self.task
-        try:
-            value = self.function(self.items)
-        except Exception as raised:
-            error = raised
-        self.kernel.current = None
-        self.loop.free()
-        if self.state == PENDING:
-            self.settle(value, error)
-
-    def owner(self) -> str:
-        return self.task.process if self.task is not None else ""
-
-    def detach(self) -> None:
-        if self in self.loop.line:
-            self.loop.line.remove(self)
-
-    def describe(self) -> str:
-        return f"loop {self.loop.name!r}"

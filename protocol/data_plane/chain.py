@@ -21,7 +21,22 @@ from protocol.data_plane.digests import (
     decode_row,
     row_digest,
 )
-from protocol.data_plane.rows import CANONICAL_ROW_VERSION, CanonicalRow, sealed, tools_digest
+from protocol.data_plane.extras import MediaItem, RouteBlock
+from protocol.data_plane.media import bytes_fault, span_fault
+from protocol.data_plane.routes import (
+    all_real,
+    block_fault,
+    is_placeholder,
+    joined,
+    placeholder,
+    row_count,
+    row_size,
+    rows_between,
+    shaped,
+    widened,
+    widest,
+)
+from protocol.data_plane.rows import CANONICAL_ROW_VERSION, CanonicalRow, moved, sealed, tools_digest
 from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key
 from protocol.ledger.receipts import receipt_of
 from protocol.messages import Coordinate, Receipt
@@ -58,6 +73,8 @@ def verify_chain(receipt: Receipt, staged: Mapping[str, bytes], ordinal: int, ge
             identity_fault(receipt, coordinate, row, ordinal, generation, turn)
             or parent_fault(row, rows)
             or column_fault(row)
+            or route_fault(row, rows)
+            or media_fault(row)
             or digest_fault(coordinate, row, rows[-1].cumulative if rows else "")
         )
         if fault:
@@ -122,6 +139,37 @@ def column_fault(row: StagedRow) -> str:
     return ""
 
 
+def route_fault(row: StagedRow, before: Sequence[StagedRow]) -> str:
+    """Are its routes, if it has any, one row for each token behind the boundary row, the last one the placeholder?"""
+    block = routes_in(row)
+    if block is None:
+        return ""
+    fault = block_fault(block)
+    if fault:
+        return fault
+    boundary = boundary_rows(row)
+    count, expected = row_count(block), boundary + len(row.tokens)
+    if count != expected:
+        return f"there are {count} route rows, they must be {expected}"
+    if not is_placeholder(block, count - 1):
+        return "the last route row is not the placeholder"
+    # The boundary row is the placeholder in a call that was answered from a finished prefix: no engine has fed it the token.
+    if not all_real(rows_between(block, boundary, count - 1)):
+        return "a token that was fed has no route row"
+    if boundary and not is_placeholder(block, 0) and not all_real(rows_between(block, 0, 1)):
+        return "the boundary row is neither a token's nor the placeholder"
+    shape = (block.layers, block.top_k)
+    for other in filter(None, map(routes_in, before)):
+        if shape != (other.layers, other.top_k):
+            return f"route rows are of {shape}, those before are of {(other.layers, other.top_k)}"
+    return ""
+
+
+def boundary_rows(row: StagedRow) -> int:
+    """How many route rows of a staged row stand before its own tokens': its parent's last token's, where it has a parent."""
+    return 1 if row.previous_length > 0 else 0
+
+
 def digest_fault(coordinate: Coordinate, row: StagedRow, parent_cumulative: str) -> str:
     """Are the row and the chain up to it what the worker acknowledged? The columns must be sound."""
     digest = row_digest(row)
@@ -148,6 +196,45 @@ def carried(row: StagedRow) -> tuple[int, ...]:
     return row.tokens[: len(row.tokens) - row.generated]
 
 
+def routes_in(row: StagedRow) -> RouteBlock | None:
+    return row.extras.routes if row.extras is not None else None
+
+
+def media_fault(row: StagedRow) -> str:
+    """Are its media, if it has any, well-formed, and their tensors those that they name?"""
+    extras = row.extras
+    if extras is None or not (extras.media or extras.tensors):
+        return ""
+    fault = span_fault(extras.media, len(row.tokens) - row.generated) or bytes_fault(extras.media, extras.tensors)
+    return f"its media cannot be read: {fault}" if fault else ""
+
+
+def linear_media(chain: Sequence[StagedRow]) -> tuple[MediaItem, ...]:
+    """The media of all calls of a verified chain, their places counted from the row's first token."""
+    items = ((row.previous_length, row.extras.media) for row in chain if row.extras is not None)
+    return tuple(moved(item, before) for before, media in items for item in media)
+
+
+def linear_routes(chain: Sequence[StagedRow]) -> RouteBlock | None:
+    """The routes of a verified chain, one row for each token: each call's boundary row takes the place of the placeholder
+    that its parent ends in. A call that was staged without routes is a span of placeholders. None: no call has routes."""
+    blocks = [routes_in(row) for row in chain]
+    found = [block for block in blocks if block is not None]
+    if not found:
+        return None
+    dtype = widest(block.dtype for block in found)
+    shape = shaped(dtype, found[0].layers, found[0].top_k)
+    size = row_size(shape)
+    rows = bytearray()
+    for row, block in zip(chain, blocks, strict=True):
+        if block is None:
+            rows += placeholder(shape, len(row.tokens))
+            continue
+        data, boundary = widened(block, dtype).data, boundary_rows(row) * size
+        rows[len(rows) - boundary :] = data
+    return joined(shape, (rows,))
+
+
 def linearise(sample: str, group: str, chain: Sequence[StagedRow], reward: float) -> CanonicalRow:
     """The canonical row of a verified chain (root first, at least one row)."""
     root = chain[0]
@@ -168,6 +255,9 @@ def linearise(sample: str, group: str, chain: Sequence[StagedRow], reward: float
             tools=tools_digest([carried(row) for row in chain[1:]]),
             keys=tuple(row.key for row in chain),
             digest="",
+            routes=linear_routes(chain),
+            media=linear_media(chain),
+            tensors=tuple(data for row in chain if row.extras is not None for data in row.extras.tensors),
         )
     )
 

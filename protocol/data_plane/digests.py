@@ -17,17 +17,21 @@ from collections.abc import Sequence
 
 import msgspec
 
+from protocol.data_plane.extras import Extras, extras_digest
+
 STAGED_ROW_VERSION = 2
 ROOT_MODE = "text"  # a call without a parent: its prompt was text
 CHILD_MODE = "token_in"  # a call whose prompt starts with its parent's tokens
 
 
-class StagedRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class StagedRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Row of the staging partition: the tokens that one model call adds to its chain.
 
     ``tokens``, ``mask`` and ``logprobs`` have the same length, at least 1: first the carry (mask 0, logprob 0),
     then what was generated (mask 1). ``previous_length`` tokens of the chain lie before them (0 for a root).
-    ``digest`` is ``row_digest`` of the row, ``cumulative`` the chain's digest up to and with this row.
+    ``digest`` is ``row_digest`` of the row, ``cumulative`` the chain's digest up to and with this row. ``extras`` lie in the
+    row's bytes and in its digest only where there are some. Its routes are one row for each token, and in front of them one
+    for the parent's last token, where there is a parent (the boundary row); the last one is the placeholder.
     """
 
     v: int
@@ -47,6 +51,7 @@ class StagedRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tru
     weight_version: int
     digest: str
     cumulative: str
+    extras: Extras | None = None
 
     @property
     def generated(self) -> int:
@@ -85,7 +90,8 @@ def row_digest(row: StagedRow) -> str:
     counts = struct.pack(
         ">7q", row.v, row.attempt, row.ordinal, row.generation, row.turn, row.previous_length, row.weight_version
     )
-    return hashlib.sha256(b"call\x02" + identities + counts + _columns(row.tokens, row.mask, row.logprobs)).hexdigest()
+    columns = _columns(row.tokens, row.mask, row.logprobs)
+    return hashlib.sha256(b"call\x02" + identities + counts + columns + extras_digest(row.extras)).hexdigest()
 
 
 def cumulative_digest(parent_cumulative: str, digest: str) -> str:

@@ -13,17 +13,23 @@ from collections.abc import Sequence
 import msgspec
 
 from protocol.data_plane.digests import content_digest, tokens_digest
+from protocol.data_plane.extras import MediaItem, RouteBlock, media_digest
+from protocol.data_plane.media import bytes_fault
+from protocol.data_plane.routes import routes_digest, rows_between
 from protocol.history import TrainedRow
 
 CANONICAL_ROW_VERSION = 1
 
 
-class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True):
+class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Row of the canonical partition; its key is ``sample``.
 
     ``tokens``, ``mask`` and ``logprobs`` have the same length; the first ``prompt_length`` are the prompt's.
     ``spans`` holds (weight version, generated tokens) of each model call, ``keys`` the staging keys it was made
     from, both root first. ``tools`` digests the tool replies, ``digest`` (SHA-256 hex) everything else in the row.
+    ``routes``, where there are any: one row for each token; the last one, and those of a call that was staged without
+    routes, are placeholders. ``media``, where there are any, with their places in the row, and the bytes of their ``tensors`` in
+    the order of their digests, which alone are part of the row's.
     """
 
     v: int
@@ -41,10 +47,14 @@ class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
     tools: str
     keys: tuple[str, ...]
     digest: str
+    routes: RouteBlock | None = None
+    media: tuple[MediaItem, ...] = ()
+    tensors: tuple[bytes, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(CanonicalRow)
+_DIGESTED = CanonicalRow.__struct_fields__.index("digest")  # the columns before it
 
 
 def encode_canonical(row: CanonicalRow) -> bytes:
@@ -54,7 +64,10 @@ def encode_canonical(row: CanonicalRow) -> bytes:
 
 def canonical_digest(row: CanonicalRow) -> str:
     """SHA-256 hex of every field but the digest itself."""
-    return hashlib.sha256(b"canonical\x01" + _encode(msgspec.structs.astuple(row)[:-1])).hexdigest()
+    columns = msgspec.structs.astuple(row)[:_DIGESTED]
+    routes = b"" if row.routes is None else _encode(row.routes)
+    media = media_digest(row.media).encode()
+    return hashlib.sha256(b"canonical\x01" + _encode(columns) + routes + media).hexdigest()
 
 
 def sealed(row: CanonicalRow) -> CanonicalRow:
@@ -73,7 +86,8 @@ def row_fault(row: CanonicalRow) -> str:
         return f"canonical row {row.sample} has version {row.v}: it must be {CANONICAL_ROW_VERSION}"
     if canonical_digest(row) != row.digest:
         return f"canonical row {row.sample} differs from its digest {row.digest}"
-    return ""
+    fault = bytes_fault(row.media, row.tensors)
+    return f"canonical row {row.sample}: {fault}" if fault else ""
 
 
 def tools_digest(replies: Sequence[Sequence[int]]) -> str:
@@ -94,22 +108,65 @@ def trained_row(row: CanonicalRow) -> TrainedRow:
         reward=row.reward,
         valid=row.sample_mask == 1,
         calls=calls_of(row),
+        routes=routes_of(row),
+        media=media_of(row),
     )
+
+
+def routes_of(row: CanonicalRow) -> tuple[str, ...]:
+    """``routes_digest`` of the tokens of each model call, root first; empty for a row without routes."""
+    if row.routes is None:
+        return ()
+    digests: list[str] = []
+    start = 0
+    for length in call_lengths(row):
+        digests.append(routes_digest(rows_between(row.routes, start, start + length), start))
+        start += length
+    return tuple(digests)
+
+
+def media_of(row: CanonicalRow) -> tuple[str, ...]:
+    """``media_digest`` of what each model call looked at, as the call's own carry places it; empty for a row without media."""
+    if not row.media:
+        return ()
+    digests: list[str] = []
+    start = 0
+    for length in call_lengths(row):
+        own = [item for item in row.media if start <= item.position < start + length]
+        digests.append(media_digest([moved(item, -start) for item in own]))
+        start += length
+    return tuple(digests)
+
+
+def moved(item: MediaItem, by: int) -> MediaItem:
+    """The item, its places counted from another token."""
+    return msgspec.structs.replace(item, position=item.position + by)
+
+
+def call_lengths(row: CanonicalRow) -> tuple[int, ...]:
+    """Tokens of each model call, its carry included. A call's carry is what is masked before its generated tokens."""
+    lengths: list[int] = []
+    end = 0
+    for _, (_, generated) in zip(row.keys, row.spans, strict=False):
+        start = end
+        while end < len(row.mask) and not row.mask[end]:
+            end += 1
+        end += generated
+        lengths.append(end - start)
+    return tuple(lengths)
 
 
 def calls_of(row: CanonicalRow) -> tuple[tuple[str, str, str], ...]:
     """(staging key, digest of the carry, digest of what was generated) of each model call, root first.
 
-    A call's carry is what is masked before its generated tokens. What no call accounts for stands last, without a key.
+    What no call accounts for stands last, without a key.
     """
     calls: list[tuple[str, str, str]] = []
     end = 0
-    for key, (_, generated) in zip(row.keys, row.spans, strict=False):
-        start = end
-        while end < len(row.mask) and not row.mask[end]:
-            end += 1
-        calls.append((key, _part(row, start, end), _part(row, end, end + generated)))
-        end += generated
+    for key, (_, generated), length in zip(row.keys, row.spans, call_lengths(row), strict=False):
+        carried = end + length - generated
+        calls.append((key, _part(row, end, carried), _part(row, carried, end + length)))
+        end += length
     if end < len(row.tokens) and calls:
         calls.append(("", "", _part(row, end, len(row.tokens))))
     return tuple(calls)

@@ -68,8 +68,9 @@ class LifecycleWaited(Event, frozen=True):
 
 
 class HandoffDone(Event, frozen=True):
-    """A function has run on an engine loop, for ``items`` calls and ``positions`` tokens: it had waited ``waited_s`` for the
-    loop and held it for ``held_s``. ``rows``: route rows that were materialised while it was held."""
+    """A function has run on a named loop of this process, for ``items`` calls and ``positions`` tokens: it had waited
+    ``waited_s`` for the loop and held it for ``held_s``. ``rows``: route rows that were materialised while it was held (-1: not
+    counted). The world records it."""
 
     loop: str
     items: int
@@ -154,8 +155,8 @@ class CutRolledBack(Event, frozen=True):
 
 
 class CutAcknowledged(Event, frozen=True):
-    """``kind``: durable_prefix | durable_failure | terminal_completion. ``count``, ``digest``, ``keys``, ``limit`` and ``content``
-    of a durable prefix: ``content`` is the generated_digest of all its tokens and logprobs, as the engine published them."""
+    """``kind``: durable_prefix | durable_failure | terminal_completion. ``count``, ``digest``, ``keys``, ``limit``, ``content``
+    of a durable prefix. ``content`` is the generated_digest of all its tokens and logprobs, as the engine published them."""
 
     call: str
     checkpoint: str
@@ -240,14 +241,17 @@ class PrefixReleased(Event, frozen=True):
 
 
 class RoutesAssembled(Event, frozen=True):
-    """Route rows of one call, put together on the cut's or the completion's own thread. ``materialised``: how many rows were
-    turned into bytes for it, however often; ``outcome``: whole | short | misfit | unreadable."""
+    """Route rows of one call, put together on the cut's or the completion's own thread. Of ``available`` rows in the engine's
+    pieces ``materialised`` were turned into bytes for it, one that was read twice counted twice. ``outcome``: whole | short |
+    misfit | unreadable: but for the first, the cut has failed, or the answer is staged without routes, for this ``reason``."""
 
     call: str
     what: str  # cut | terminal
     rows: int
+    available: int
     materialised: int
     outcome: str
+    reason: str = ""
 
 
 class MediaAdmitted(Event, frozen=True):

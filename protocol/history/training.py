@@ -68,7 +68,7 @@ class OptimizerIssued(Event, frozen=True):
     step: int
 
 
-class TrainedRow(msgspec.Struct, frozen=True, gc=False):
+class TrainedRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One row as the trainer read it. Digests are BLAKE2b-128 hex; ``versions`` (first, last) weight version."""
 
     ordinal: int
@@ -81,6 +81,8 @@ class TrainedRow(msgspec.Struct, frozen=True, gc=False):
     reward: float
     valid: bool
     calls: tuple[tuple[str, str, str], ...] = ()  # of each model call: staging key, digest of its carry, of what it generated
+    media: tuple[str, ...] = ()  # of each model call: digest of the media in its carry; empty without any
+    routes: tuple[str, ...] = ()  # of each model call: digest of the real route rows of its tokens; empty without routes
 
 
 class OptimizerApplied(Event, frozen=True):

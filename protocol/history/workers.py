@@ -62,11 +62,14 @@ class CallBegun(Event, frozen=True):
 
 
 class TokensGenerated(Event, frozen=True):
-    """engine: ``count`` tokens so far. ``content`` of the last one digests all tokens of the call, with their logprobs."""
+    """engine: ``count`` tokens so far. Of the last one ``content`` digests all tokens of the call, with their logprobs, and
+    ``routes`` the route rows that it was fed tokens for ('' without): all of them, but for those of a restored prefix and of
+    the carry before it. Digests of route rows add up (``protocol.data_plane.routes``), each row goes with its position."""
 
     call: str
     count: int
     content: str = ""
+    routes: str = ""
 
 
 class RowStagedIssued(Event, frozen=True):
@@ -74,11 +77,13 @@ class RowStagedIssued(Event, frozen=True):
 
 
 class RowStagedDone(Event, frozen=True):
-    """``tokens`` of the staged delta; ``digest`` of the row."""
+    """``tokens`` of the staged delta; ``digest`` of the row; its ``bytes``, ``pixels`` of them tensors of media."""
 
     call: str
     tokens: int
     digest: str
+    bytes: int = 0
+    pixels: int = 0
 
 
 class CallEnded(Event, frozen=True):
@@ -86,8 +91,11 @@ class CallEnded(Event, frozen=True):
 
     ``generated``: tokens of the call in all; ``prefix`` of them restored; ``reported``: completion tokens in the answer;
     ``limit``: effective output limit. ``finish``: stop | length; ``text``: BLAKE2b-128 hex of the answer's text, ``plain`` of
-    the same ids' text in one uninterrupted pass of the engine's own detokenizer ('' where nobody made it); ``routes``: digest
-    of the real route rows of the ``prefix`` ('' without), ``route_rows`` staged with the answer (-1: none), ``version``: weights."""
+    the same ids' text in one uninterrupted pass of the engine's own detokenizer ('' where nobody made it); ``version``: weights.
+
+    ``route_rows`` were staged with the answer (-1: none). Digests of the real ones among them, '' where there are none:
+    ``routes`` of the ``prefix`` and the carry before it, ``routed`` of the call's own tokens, those included, ``boundary`` of the
+    parent's last token."""
 
     call: str
     outcome: str
@@ -99,5 +107,7 @@ class CallEnded(Event, frozen=True):
     text: str = ""
     plain: str = ""
     routes: str = ""
+    routed: str = ""
+    boundary: str = ""
     route_rows: int = -1
     version: int = -1

@@ -66,6 +66,7 @@ from protocol.messages.worker import MediaSource as MediaSource
 from protocol.messages.worker import OpenGate as OpenGate
 from protocol.messages.worker import PrefixEvidence as PrefixEvidence
 from protocol.messages.worker import Probe as Probe
+from protocol.messages.worker import RetainedMedia as RetainedMedia
 from protocol.messages.worker import RetirePrefix as RetirePrefix
 from protocol.messages.worker import Sampling as Sampling
 from protocol.messages.worker import SetWeightVersion as SetWeightVersion

@@ -28,6 +28,14 @@ class MediaSource(Message, frozen=True):
     length: int
 
 
+class RetainedMedia(Message, frozen=True):
+    """Media of an earlier call of the chain, which a later one still looks at: ``call`` is the staging key of the earlier one,
+    and the places are those of its own carry."""
+
+    call: str
+    media: tuple[MediaSource, ...]
+
+
 class PrefixEvidence(Message, frozen=True, gc=False):
     """A durable prefix of a model call: ``count`` generated tokens in the chunk rows ``keys`` (of the partition ``buffer``, in
     order), whose chain ends in ``digest``; ``limit`` is the whole call's effective output limit."""
@@ -43,7 +51,8 @@ class Generate(Message, frozen=True):
     """One model call: ``carry`` are the tokens since the parent's last one (the prompt, for a root).
 
     Reply: Generated. ``call`` is ``<capture key>/<model call id>``; ``parent`` the parent's staging key or ''.
-    ``prefix``: what a restored call goes on after. ``admitted_at``: seconds of the asking Gym, part of the call's identity.
+    ``media`` of this carry, ``retained`` those of the calls before it, root first. ``prefix``: what a restored call goes on
+    after. ``admitted_at``: seconds of the asking Gym, part of the call's identity.
     """
 
     call: str
@@ -58,6 +67,7 @@ class Generate(Message, frozen=True):
     carry: tuple[int, ...]
     sampling: Sampling = Sampling()
     media: tuple[MediaSource, ...] = ()
+    retained: tuple[RetainedMedia, ...] = ()
     prefix: PrefixEvidence | None = None
     admitted_at: float = 0.0
 

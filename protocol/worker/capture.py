@@ -13,6 +13,7 @@ from protocol.data_plane.digests import (
     cumulative_digest,
     row_digest,
 )
+from protocol.data_plane.extras import Extras
 from protocol.history import CallAsked, EngineFound
 from protocol.identity import model_call_id
 from protocol.messages import Coordinate, Generate
@@ -49,7 +50,9 @@ def found_of(capabilities: Capabilities) -> EngineFound:
     return EngineFound(capabilities.release, capabilities.position_keyed_draws, *layout)
 
 
-def delta_row(request: Generate, version: int, tokens: Sequence[int], logprobs: Sequence[float]) -> StagedRow:
+def delta_row(
+    request: Generate, version: int, tokens: Sequence[int], logprobs: Sequence[float], extras: Extras | None = None
+) -> StagedRow:
     """Carry (mask 0, logprob 0), then what was generated (mask 1), with both digests filled in."""
     carried = len(request.carry)
     row = StagedRow(
@@ -70,6 +73,7 @@ def delta_row(request: Generate, version: int, tokens: Sequence[int], logprobs: 
         weight_version=version,
         digest="",
         cumulative="",
+        extras=extras,
     )
     return sealed_row(row, request.parent_cumulative)
 

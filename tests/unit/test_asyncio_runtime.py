@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from protocol.errors import Cause, ConfigError, Lost, MissingFile, PeerFailed, Refusal
-from protocol.history import FileDone, FileIssued, FileRead, LifeStarted, ProcessStarted, StepCommitted
+from protocol.history import FileDone, FileIssued, FileRead, HandoffDone, LifeStarted, ProcessStarted, StepCommitted
 from protocol.runtime import END, Outlet, Runtime
 from real.files import REMOVED, files_below
 from real.recorder import read_history, read_status
@@ -424,6 +424,9 @@ def test_a_handoff_to_a_named_loop_waits_until_it_is_free(bench: Bench) -> None:
 
     assert bench.run(main).outcome == "ended"
     assert bench.found == [0, 2, 4]
+    done = [record.event for record in read_history(bench.history) if isinstance(record.event, HandoffDone)]
+    assert [(event.loop, event.items, event.rows) for event in done] == [("engine", 2, -1)] * 3 + [("engine", 1, -1)]
+    assert all(event.waited_s >= 0 and event.held_s >= 0 for event in done)
 
 
 def test_the_seam_records_its_own_effects_on_files(bench: Bench) -> None:

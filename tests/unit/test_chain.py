@@ -7,8 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from chain_samples import GROUP, ORDINAL, PROMPT, chain_rows, coordinate, receipt, sealed_again, staged
+from route_samples import LAYERS, SHAPE, TOP_K, route_row, route_rows, staged_routes
 
 from protocol.data_plane.chain import linearise, masked, verify_chain
+from protocol.data_plane.digests import StagedRow, encode_row, row_digest
+from protocol.data_plane.extras import Extras, RouteBlock
+from protocol.data_plane.routes import is_placeholder, joined, placeholder, routes_digest, row_count, rows_between, shaped
 from protocol.data_plane.rows import canonical_digest, decode_canonical, encode_canonical, row_fault, tools_digest, trained_row
 from protocol.identity import sample_id
 from protocol.ledger.receipts import receipt_of
@@ -219,3 +223,144 @@ def test_a_trained_row_names_content_not_ids() -> None:
     other = trained_row(linearise("elsewhere", "other", rows, 0.75))
     assert msgspec.structs.replace(one, sample="") == msgspec.structs.replace(other, sample="")
     assert one.valid and one.spans == ((0, 2), (1, 3), (2, 4))
+
+
+# --- routes ------------------------------------------------------------------------------------------------------------------
+
+
+def routed_rows(shapes: tuple[RouteBlock | None, ...] = (SHAPE, SHAPE, SHAPE)) -> list[StagedRow]:
+    """A chain whose calls were staged with routes of these shapes (None: without)."""
+    rows: list[StagedRow] = []
+    for row, shape in zip(chain_rows(), shapes, strict=True):
+        extras = None if shape is None else staged_routes(row, shape)
+        rows.append(sealed_again(row, rows[-1].cumulative if rows else "", extras=extras))
+    return rows
+
+
+def test_a_chain_with_routes_is_verified_whole_and_survives_its_codec() -> None:
+    rows = routed_rows()
+    assert verify_chain(receipt(rows), staged(rows), ORDINAL, 0).rows == tuple(rows)
+
+
+def test_rows_without_routes_have_the_bytes_they_always_had() -> None:
+    row = chain_rows()[1]
+    assert "extras" not in msgspec.msgpack.decode(encode_row(row))
+    assert "routes" not in msgspec.msgpack.decode(encode_canonical(linearise(SAMPLE, GROUP, chain_rows(), 1.0)))
+
+
+def test_routes_are_covered_by_the_digest_of_the_row() -> None:
+    rows = routed_rows()
+    assert row_digest(rows[1]) != row_digest(chain_rows()[1])
+    other = msgspec.structs.replace(rows[1], extras=staged_routes(rows[1], shaped("int32", LAYERS, TOP_K)))
+    assert row_digest(other) != row_digest(rows[1])
+
+
+def test_a_canonical_row_has_one_route_row_a_token_and_ends_in_the_only_placeholder() -> None:
+    """Each call's boundary row stands where its parent had put the placeholder."""
+    row = linearise(SAMPLE, GROUP, routed_rows(), 1.0)
+    assert row.routes == joined(SHAPE, [route_rows(0, len(row.tokens) - 1).data, placeholder(SHAPE)])
+    assert row_fault(row) == ""
+    assert decode_canonical(encode_canonical(row)) == row
+
+
+def test_routes_are_covered_by_the_digest_of_the_canonical_row() -> None:
+    row = linearise(SAMPLE, GROUP, routed_rows(), 1.0)
+    plain = linearise(SAMPLE, GROUP, chain_rows(), 1.0)
+    assert canonical_digest(row) != canonical_digest(plain)
+    assert "differs from its digest" in row_fault(msgspec.structs.replace(row, routes=None))
+
+
+@pytest.mark.parametrize("without", [0, 1, 2])
+def test_a_call_staged_without_routes_is_a_span_of_placeholders_and_no_masked_row(without: int) -> None:
+    shapes = tuple(None if turn == without else SHAPE for turn in range(3))
+    rows = routed_rows(shapes)
+    assert reason(receipt(rows), staged(rows)) == ""
+    row = linearise(SAMPLE, GROUP, rows, 1.0)
+    assert row.routes is not None
+    last = len(row.tokens) - 1
+    start = rows[without].previous_length
+    end = start + len(rows[without].tokens)
+    # Its own last token is known all the same where a call with routes comes after it: that one was fed it.
+    covered = {end - 1} if end <= last else set()
+    missing = (set(range(start, end)) | {last} | ({start - 1} if start else set())) - covered
+    assert {row_ for row_ in range(last + 1) if is_placeholder(row.routes, row_)} == missing
+
+
+def test_a_chain_without_any_routes_has_none() -> None:
+    assert linearise(SAMPLE, GROUP, chain_rows(), 1.0).routes is None
+
+
+def test_calls_of_two_dtypes_are_put_together_in_the_wider_one() -> None:
+    narrow = shaped("int8", LAYERS, TOP_K)
+    rows = routed_rows((narrow, SHAPE, narrow))
+    assert reason(receipt(rows), staged(rows)) == ""
+    assert linearise(SAMPLE, GROUP, rows, 1.0).routes == linearise(SAMPLE, GROUP, routed_rows(), 1.0).routes
+
+
+def test_a_trained_row_names_the_routes_of_each_call() -> None:
+    row = linearise(SAMPLE, GROUP, routed_rows(), 1.0)
+    ends = [sum(len(call.tokens) for call in chain_rows()[: turn + 1]) for turn in range(3)]
+    expected = [routes_digest(route_rows(start, end), start) for start, end in ((0, ends[0]), (ends[0], ends[1]))]
+    # Of the last call's last token there is no row.
+    expected.append(routes_digest(route_rows(ends[1], ends[2] - 1), ends[1]))
+    assert trained_row(row).routes == tuple(expected)
+    assert trained_row(linearise(SAMPLE, GROUP, chain_rows(), 1.0)).routes == ()
+
+
+def test_a_boundary_row_that_no_engine_made_leaves_the_parents_placeholder() -> None:
+    """A call that was answered from a finished prefix was fed nothing."""
+    rows = routed_rows()
+    block = rows[1].extras.routes if rows[1].extras else SHAPE
+    unfed = Extras(routes=joined(SHAPE, [placeholder(SHAPE), rows_between(block, 1, row_count(block)).data]))
+    rows[1] = sealed_again(rows[1], rows[0].cumulative, extras=unfed)
+    rows[2] = sealed_again(rows[2], rows[1].cumulative)
+    assert reason(receipt(rows), staged(rows)) == ""
+    routes = linearise(SAMPLE, GROUP, rows, 1.0).routes
+    assert routes is not None
+    assert [row for row in range(row_count(routes)) if is_placeholder(routes, row)] == [4, row_count(routes) - 1]
+
+
+def damaged(turn: int, start: int, end: int, *parts: bytes, shape: RouteBlock = SHAPE) -> str:
+    """Why a chain is not whole whose call ``turn`` has ``parts`` between its first ``start`` and last ``end`` route rows."""
+    rows = routed_rows()
+    extras = rows[turn].extras
+    assert extras is not None
+    assert extras.routes is not None
+    head = rows_between(extras.routes, 0, start).data
+    tail = rows_between(extras.routes, row_count(extras.routes) - end, row_count(extras.routes)).data
+    rows[turn] = sealed_again(
+        rows[turn], rows[turn - 1].cumulative if turn else "", extras=Extras(routes=joined(shape, [head, *parts, tail]))
+    )
+    return reason(receipt(rows), staged(rows))
+
+
+def test_routes_of_another_length_are_found() -> None:
+    count = len(chain_rows()[1].tokens)
+    assert f"there are {count} route rows, they must be {count + 1}" in damaged(1, count - 1, 1)
+    assert f"there are {count + 2} route rows, they must be {count + 1}" in damaged(1, count, 1, route_row(3))
+    root = len(chain_rows()[0].tokens)
+    assert f"there are {root + 1} route rows, they must be {root}" in damaged(0, root - 1, 1, route_row(3))
+
+
+def test_a_last_row_that_is_not_the_placeholder_is_found() -> None:
+    count = len(chain_rows()[1].tokens)
+    assert "the last route row is not the placeholder" in damaged(1, count, 0, route_row(3))
+    assert "the last route row is not the placeholder" in damaged(1, count, 0, bytes(len(placeholder(SHAPE))))
+
+
+def test_a_placeholder_in_the_middle_is_found() -> None:
+    count = len(chain_rows()[1].tokens)
+    assert "a token that was fed has no route row" in damaged(1, 2, count - 2, placeholder(SHAPE))
+
+
+def test_a_boundary_row_that_is_half_a_placeholder_is_found() -> None:
+    count = len(chain_rows()[1].tokens)
+    half = placeholder(SHAPE)[:-2] + b"\x01\x00"
+    assert "the boundary row is neither" in damaged(1, 0, count, half)
+
+
+def test_routes_of_another_shape_than_their_parents_are_found() -> None:
+    rows = routed_rows((SHAPE, shaped("int16", LAYERS + 1, TOP_K), None))
+    assert f"route rows are of {(LAYERS + 1, TOP_K)}, those before are of {(LAYERS, TOP_K)}" in reason(
+        receipt(rows), staged(rows)
+    )

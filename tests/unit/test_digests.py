@@ -11,6 +11,7 @@ from protocol.data_plane.digests import (
     row_digest,
     tokens_digest,
 )
+from protocol.data_plane.extras import Extras, MediaItem
 from protocol.messages import Generate
 from protocol.worker.capture import coordinate_of, delta_row, lost_coordinate, sealed_row
 
@@ -67,6 +68,7 @@ OTHER = {
     "mask": (0, 1, 1, 1, 1),
     "logprobs": (0.0, 0.0, -0.5, -0.25, -1.0000001),
     "weight_version": 5,
+    "extras": Extras(media=(MediaItem("image", "a.png", 0, 1, ()),)),
 }
 
 
