@@ -214,7 +214,8 @@ class Judge:
     """One guarantee. Subclasses set ``invariant`` and ``needs`` and override what they use.
 
     The docstring's first sentence is the failure text. ``needs`` are the events without which the judge was not
-    reached; ``sees`` (default: needs) all events that ``on`` is given. ``feature`` names a condition on Terms
+    reached, nor without what ``met`` looks for; ``sees`` (default: needs) all events that ``on`` is given. ``feature`` names a
+    condition on Terms
     under which the judge applies.
     """
 
@@ -237,6 +238,10 @@ class Judge:
     def broken(self, found: str, record: Record | None = None) -> Violation:
         place = (record.life, record.sequence) if record is not None else (0, -1)
         return Violation(self.invariant, self.guarantee(), found, *place)
+
+    def met(self) -> bool:
+        """Whether what it judges has happened, as far as the kinds of events in ``needs`` cannot say."""
+        return True
 
     def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
         """What the surviving state asks of the life that starts from it; may already be a violation."""
@@ -330,7 +335,7 @@ class Panel:
         return {judge.invariant: judge.summary() for judge in self.judges}
 
     def reached(self, judge: Judge) -> bool:
-        return all(kind in self.seen for kind in judge.needs)
+        return all(kind in self.seen for kind in judge.needs) and judge.met()
 
     def verdicts(self) -> dict[str, Verdict]:
         """Of one life: BROKEN, HELD, NOT_REACHED, or UNKNOWN if the judge crashed."""

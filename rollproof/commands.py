@@ -343,7 +343,13 @@ def mutants_command(
 
 @app.command("bench")
 def bench_command(
-    name: Annotated[str, typer.Argument(help="ledger: a drain check against the scan it stands in for.", metavar="NAME")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="ledger: a drain check against a full scan. prefix-io: what cuts and restores ask of the data plane.",
+            metavar="NAME",
+        ),
+    ],
     json: JsonOption = False,
 ) -> None:
     """Measure something that no judge judges."""

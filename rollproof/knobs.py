@@ -16,9 +16,10 @@ from sim.environments.profile import EnvironmentProfile
 from sim.fake_data_plane import DataPlaneProfile
 from sim.fake_engine import EngineProfile
 from sim.fake_trainer import TrainerProfile
+from sim.media import MediaProfile
 from sim.services import ServiceProfile
 
-FLAT = (EngineProfile, EnvironmentProfile, ServiceProfile)  # their knobs lie in [profile] itself
+FLAT = (EngineProfile, EnvironmentProfile, ServiceProfile, MediaProfile)  # their knobs lie in [profile] itself
 
 
 def knob_faults(scenario: Scenario) -> list[str]:
@@ -42,7 +43,9 @@ def _wrong(values: dict[str, Any], kinds: dict[str, Any], where: str) -> list[st
             wrong.append(f"{where}.{name} is not a known key; known are {', '.join(sorted(kinds))}")
             continue
         kind = kinds[name]
-        struct = next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)), None)
+        struct = next(
+            (each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)), None
+        )
         found = []
         if struct is not None and isinstance(value, dict):
             inner = {field.name: field.type for field in msgspec.structs.fields(struct)}
@@ -68,6 +71,11 @@ def _crossed(profile: dict[str, Any]) -> list[str]:
     known = {field.name: field.default for kind in FLAT for field in msgspec.structs.fields(kind)} | profile
     return [
         f"profile.{low} is {known[low]} and profile.{high} is {known[high]}: the first must not be above the second"
-        for low, high in (("tokens_min", "tokens_max"), ("tool_min_s", "tool_max_s"), ("service_min_s", "service_max_s"))
+        for low, high in (
+            ("tokens_min", "tokens_max"),
+            ("tool_min_s", "tool_max_s"),
+            ("service_min_s", "service_max_s"),
+            ("media_min_s", "media_max_s"),
+        )
         if known[low] > known[high]
     ]

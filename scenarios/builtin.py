@@ -141,6 +141,21 @@ CLEVR: tuple[PromptTask, ...] = tuple(
     for index, (question, text) in enumerate(PICTURES)
 )
 
+SCENES = (
+    ("Is the tap in the picture open?", "no"),
+    ("Which of the two drums is the bigger one?", "2"),
+    ("What does the crane in the film put down?", "cylinder"),
+    ("The picture shows the hall before, the film after: what is missing?", "cube"),
+    ("What is the railing made of?", "metal"),
+    ("Which picture shows the red buoy?", "2"),
+    ("How often does the lamp in the film go on?", "3"),
+    ("Is the thing from the picture in the film?", "yes"),
+)
+MULTIMODAL: tuple[PromptTask, ...] = tuple(
+    PromptTask(f"multimodal-{index}", "multimodal", question, ("picture_look_closer", "answer"), (_call("answer", text=text),))
+    for index, (question, text) in enumerate(SCENES)
+)
+
 TOPICS = ("a lighthouse", "tides", "an old bridge", "winter rye", "a harbour crane", "salt", "a night ferry", "maps")
 COHORT: tuple[PromptTask, ...] = tuple(
     PromptTask(f"cohort-{index}", "cohort", f"Note your points, then write four lines about {topic}.", ("notes_add_point",), ())
@@ -208,4 +223,5 @@ BUILTIN: dict[str, tuple[PromptTask, ...]] = {
     "builtin:proof": PROOF,
     "builtin:clevr": CLEVR,
     "builtin:cohort": COHORT,
+    "builtin:multimodal": MULTIMODAL,
 }

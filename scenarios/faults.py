@@ -213,20 +213,70 @@ class Stray(Verb):
     instance: str
 
 
-class PartialPut(Verb):
-    """The next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail."""
+class OfRows(Verb):
+    """``partition``: whose rows. With ``chunks`` only requests for chunk rows count (pieces of model calls that have not
+    finished)."""
 
     partition: PartitionName
+    chunks: bool = False
+
+
+class PartialPut(OfRows):
+    """The next ``times`` puts of at least ``at_least`` rows store their first ``rows`` rows, and fail."""
+
     rows: int = Field(ge=0)
+    at_least: int = Field(default=1, ge=1)
     times: int = Field(default=1, ge=1)
 
 
-class LoseRows(Verb):
-    """The next ``times`` gets from ``partition`` that find something come back ``rows`` rows short."""
+class LoseRows(OfRows):
+    """The next ``times`` gets of at least ``at_least`` keys that find something come back ``rows`` rows short."""
 
-    partition: PartitionName
     rows: int = Field(ge=1)
+    at_least: int = Field(default=1, ge=1)
     times: int = Field(default=1, ge=1)
+
+
+class BadRow(OfRows):
+    """Row number ``row`` (from 0; the last one, if there are fewer) of the next put, or get, of at least ``at_least`` rows is
+    bad: each ``request`` that holds its key is refused, this one included, ``times`` in all (0: for ever). A put so refused
+    has stored its first ``stored`` rows."""
+
+    request: Literal["put", "get"] = "put"
+    row: int = Field(default=0, ge=0)
+    at_least: int = Field(default=1, ge=1)
+    stored: int = Field(default=0, ge=0)
+    times: int = Field(default=0, ge=0)
+
+
+class Outage(OfRows):
+    """From the next request of this ``request`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
+    ``silent``, never answered."""
+
+    request: Literal["put", "get", "clear", "all"] = "all"
+    for_s: float = Field(gt=0.0, le=100_000.0)
+    how: Literal["refused", "silent"] = "refused"
+
+
+class ChangeMedia(Verb):
+    """Other bytes lie under ``source`` from now on, in every later life too (``*``: under each one)."""
+
+    source: str = Field(min_length=1)
+
+
+class VanishMedia(Verb):
+    """``source`` is not there any more, in no later life either (``*``: no source is)."""
+
+    source: str = Field(min_length=1)
+
+
+class CorruptMedia(Verb):
+    """At ``LifeStarted`` of ``job``, from life 2 on: what the chunk rows of the newest snapshot say of media is changed.
+
+    ``how``: outside (an item reaches past the carried tokens), overlapping (two items share a place), untold (no tensor is
+    named), missing (no item is), unreadable (the row cannot be decoded). All but the last under digests made anew."""
+
+    how: Literal["outside", "overlapping", "untold", "missing", "unreadable"]
 
 
 class Abort(Verb):
@@ -252,11 +302,17 @@ VERBS: dict[str, type[Verb]] = {
     "abort": Abort,
     "partial_put": PartialPut,
     "lose_rows": LoseRows,
+    "bad_row": BadRow,
+    "outage": Outage,
     "discard": Discard,
     "config": ChangeConfig,
     "tamper": Tamper,
+    "change_media": ChangeMedia,
+    "vanish_media": VanishMedia,
+    "corrupt_media": CorruptMedia,
 }
-RESTART = ("config", "tamper")
+AT_REST = ("tamper", "corrupt_media")  # change what an earlier life has left
+RESTART = ("config", *AT_REST)
 ONE_LEVEL = ("target_level", "rollout_recovery.level_overrides")  # keys of the job that no life may have of its own
 # Requests that a peer carries out as often as they come: the transport brings them once at most, and the protocol rests on it.
 ONCE = ("RunRows", "Generate", "PutSamples", "LoadCheckpoint", "LoadWeights")
@@ -319,8 +375,8 @@ def fault_from(
             wrong.append(f"{where}.do.{verb}.set: {error}")
     if verb in RESTART and (at["process"], event) != ("job", "LifeStarted"):
         wrong.append(f"{where}.at is {event} of {at['process']}: {verb} takes effect at LifeStarted of job only")
-    if verb == "tamper" and at["life"] == 1:
-        wrong.append(f"{where}.at.life is 1: tamper changes what an earlier life has left, it must be 2 or more, or 0")
+    if verb in AT_REST and at["life"] == 1:
+        wrong.append(f"{where}.at.life is 1: {verb} changes what an earlier life has left, it must be 2 or more, or 0")
     if verb in FATES and (at["process"], event) == ("job", "LifeStarted"):
         wrong.append(f"{where}.at is LifeStarted of job: no process has started there that {verb} could befall")
     if wrong:

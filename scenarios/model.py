@@ -23,7 +23,7 @@ from scenarios.faults import Fault
 FORMAT = 1  # of a scenario file
 WORKPLACE = "workplace"
 # Kinds of episodes (PROTOCOL 5.4); each has a built-in data set of its name, and a fake in the simulated world.
-ENVIRONMENTS = (WORKPLACE, "blackjack", "prompt-injection", "proof", "clevr", "cohort")
+ENVIRONMENTS = (WORKPLACE, "blackjack", "prompt-injection", "proof", "clevr", "cohort", "multimodal")
 RELATIVE = ("cohort",)  # whose siblings are rewarded against each other
 LOAD_MAX = 200_000  # rollouts of a step: the supported size
 PROCESSES_MAX = 1_000  # of one kind: more would not start in a lifetime

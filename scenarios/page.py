@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic_core import PydanticUndefined
 
 from scenarios import faults
-from scenarios.faults import VERBS, OfMessages, Verb
+from scenarios.faults import VERBS, OfMessages, OfRows, Verb
 from scenarios.model import At
 
 HEAD = """# Faults
@@ -34,7 +34,7 @@ def page() -> str:
     text = (faults.__doc__ or "").split("\n\n", 1)[1].strip().replace("``", "`")
     parts = [HEAD, _indented(text), f"\n## Where\n\n{_fields(At)}\n"]
     for name, verb in VERBS.items():
-        kinds = (OfMessages, verb) if issubclass(verb, OfMessages) else (verb,)
+        kinds = (*(base for base in (OfMessages, OfRows) if issubclass(verb, base)), verb)
         meaning = " ".join(" ".join(inspect.cleandoc(kind.__doc__ or "").split()) for kind in kinds).replace("``", "`")
         parts.append(f"\n## {name}\n\n{meaning}\n\n{_fields(verb)}\n")
     return "".join(parts)

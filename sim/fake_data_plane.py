@@ -6,7 +6,7 @@ for happens in the order asked, and a caller that loses the answer cannot know w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -27,7 +27,7 @@ from protocol.messages import (
     Saved,
 )
 from protocol.runtime import Runtime
-from sim.fault_rows import RowFaults
+from sim.fault_rows import NONE, RowFaults, Trouble
 
 
 class DataPlaneProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,8 +44,8 @@ class Use(Enum):
 
 
 class FakeDataPlane:
-    """Process ``data-plane``. Its knobs are the ``data_plane`` table of a scenario's profile; ``faults`` may apply a put in
-    part, or leave rows out of a get."""
+    """Process ``data-plane``. Its knobs are the ``data_plane`` table of a scenario's profile; ``faults`` may apply a request in
+    part, fail it, or leave it without an answer."""
 
     def __init__(self, rt: Runtime, profile: Mapping[str, Any] | None = None, faults: RowFaults | None = None) -> None:
         self.rt = rt
@@ -69,18 +69,17 @@ class FakeDataPlane:
 
     async def put(self, message: PutSamples) -> None:
         """A put that fails may have stored some of its rows, or all of them."""
-        stored = self.faults.stored(message.partition, len(message.rows)) if self.faults.puts else None
-        self._partition(message.partition).put(message.rows if stored is None else message.rows[:stored])
-        await self._answer()
-        if stored is not None:
-            raise Refusal(f"put into {message.partition}: {stored} of {len(message.rows)} rows were stored", Cause.INFRA)
+        partition = self._partition(message.partition)
+        trouble = self._trouble("put", message.partition, [key for key, _ in message.rows]) if self.faults.armed else NONE
+        partition.put(message.rows[: trouble.kept])
+        await self._answer(trouble)
 
     async def get(self, message: GetSamples) -> tuple[tuple[str, bytes], ...]:
         """A partial miss is silent; only a read that finds nothing at all is refused."""
         found = self._partition(message.partition).get(message.keys)
-        if self.faults.gets:
-            found = found[: len(found) - self.faults.missing(message.partition, len(found))]
-        await self._answer()
+        trouble = self._trouble("get", message.partition, message.keys, len(found)) if self.faults.armed else NONE
+        found = found[: trouble.kept]
+        await self._answer(trouble)
         if message.keys and not found:
             raise Refusal(f"none of {len(message.keys)} keys is in {message.partition}", Cause.INFRA)
         return found
@@ -91,8 +90,10 @@ class FakeDataPlane:
         return keys
 
     async def clear(self, message: ClearSamples) -> None:
-        self._partition(message.partition).clear(message.keys)
-        await self._answer()
+        partition = self._partition(message.partition)
+        trouble = self._trouble("clear", message.partition, message.keys) if self.faults.armed else NONE
+        partition.clear(message.keys[: trouble.kept])
+        await self._answer(trouble)
 
     async def save(self, message: SaveCheckpoint) -> Saved:
         """What is written is the state of the moment the request arrived, whatever happens while it is written."""
@@ -129,6 +130,14 @@ class FakeDataPlane:
         self.use = Use.OPEN
         return self.partitions[name]
 
-    async def _answer(self) -> None:
+    def _trouble(self, operation: str, partition: str, keys: Sequence[str], found: int = 0) -> Trouble:
+        return self.faults.meet(operation, partition, keys, self.rt.now(), found)
+
+    async def _answer(self, trouble: Trouble = NONE) -> None:
+        """When the request has been served; raises what its trouble says."""
+        if trouble.silent:
+            await self.rt.signal().wait()
         low, high = self.profile.service_s
         await self.rt.sleep(low + (high - low) * self._service.random())
+        if trouble.text:
+            raise Refusal(trouble.text, Cause.INFRA)

@@ -7,18 +7,18 @@ call after a restore gives the same tokens, whatever its id and attempt are. Whe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from protocol.data_plane.digests import generated_digest
-from protocol.errors import MissingFile
 from protocol.history import EngineAborted, EngineStarted, TokensGenerated
 from protocol.messages import MediaSource
 from protocol.parts import Capabilities, Detokenizer, EngineCall, Media, RoutePiece
 from protocol.runtime import Runtime
 from sim.fake_routes import Experts, FakeRoutes, RouteKnobs
+from sim.media import FakeMedia, MediaStore
 from sim.runtime import SimRuntime
 
 VOCABULARY = 50_000
@@ -61,9 +61,13 @@ def keyed(*key: int) -> int:
 
 
 class FakeEngine:
-    def __init__(self, rt: Runtime, profile: EngineProfile | Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, rt: Runtime, profile: EngineProfile | Mapping[str, Any] | None = None, store: MediaStore | None = None
+    ) -> None:
         self.rt = rt
         self.profile = EngineProfile.of(profile)
+        knobs = None if isinstance(profile, EngineProfile) else profile
+        self.pictures = FakeMedia(rt, store or MediaStore(), knobs)
         self.outputs: dict[str, FakeOutput] = {}
         self.experts: Experts | None = None
         if self.profile.routes is not None:
@@ -127,8 +131,8 @@ class FakeEngine:
     def stop_tokens(self) -> tuple[int, ...]:
         return (STOP_TOKEN,) if self.profile.stop_token else ()
 
-    async def media(self, sources: Sequence[MediaSource]) -> tuple[Media, ...]:
-        raise MissingFile(sources[0].source)
+    def media(self, sources: Sequence[MediaSource]) -> Awaitable[tuple[Media, ...]]:
+        return self.pictures.read(sources)
 
     def continued(self, call: EngineCall) -> tuple[tuple[int, ...], tuple[float, ...], str]:
         """What this request generates, and how it ends: the natural answer from the end of the prefix on."""

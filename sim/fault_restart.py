@@ -5,6 +5,7 @@ config {instance, add_participant}    the same with one more
 config {set}                          the same: keys of the job (dotted) have these values in this life
 tamper {path, change, ...}            at LifeStarted of ``job``: see ``sim.tamper``; the files are changed before the life
                                       begins, so that the clean-up sees them so already
+corrupt_media {how}                   the same with the media metadata of chunks: see ``sim.tamper_media``
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ class RestartFaults:
         self.added: dict[str, list[str]] = {}  # instance -> participants it starts with besides
         self.values: dict[str, Any] = {}  # dotted key of the job -> its value in this life
         self.tampered: Mapping[int, str] = {}  # fault -> what it changed
-        self.verbs: dict[str, Callable[[Armed], None]] = {"config": self._config, "tamper": self._tamper}
+        self.verbs: dict[str, Callable[[Armed], None]] = {
+            "config": self._config,
+            "tamper": self._tamper,
+            "corrupt_media": self._tamper,
+        }
 
     def _config(self, armed: Armed) -> None:
         asked = armed.arguments

@@ -5,7 +5,8 @@ event; it takes effect at the boundary after the running step, or with ``edge = 
 that the call which an ``...Issued`` event announces is already affected. ``FaultInjected`` (process ``job``) is recorded
 when a fault is armed, and again when what it armed has happened.
 
-Verbs, by family: ``sim.fault_processes``, ``sim.fault_messages``, ``sim.fault_rows``, ``sim.fault_restart``, and here
+Verbs, by family: ``sim.fault_processes``, ``sim.fault_messages``, ``sim.fault_rows``, ``sim.fault_media``,
+``sim.fault_restart``, and here
     discard {ordinal}                      DiscardGroup(ordinal) to the controller; one that is triggered during the
                                            clean-up is sent when the processes start. It has happened once the
                                            controller has answered with the group that it dropped
@@ -20,10 +21,12 @@ from typing import Protocol
 from protocol.errors import ConfigError
 from protocol.history import Event
 from sim.armed import DONE, SENT, WAITING, Armed, FaultLike
+from sim.fault_media import MediaFaults
 from sim.fault_messages import MessageFaults
 from sim.fault_processes import HasProcesses, ProcessFaults
 from sim.fault_restart import RestartFaults
 from sim.fault_rows import RowFaults
+from sim.media import MediaStore
 
 
 class Hands(HasProcesses, Protocol):
@@ -34,6 +37,7 @@ class Hands(HasProcesses, Protocol):
     def send_discard(self, ordinal: int, told: Callable[[str], None]) -> None: ...
     def abort(self, worker: str) -> str: ...
     def record_as(self, process: str, event: Event) -> None: ...
+    def media_store(self) -> MediaStore: ...
 
 
 def without_effect(faults: Sequence[FaultLike], lives: Sequence[Mapping[int, str]], crashed: bool = True) -> list[str]:
@@ -59,12 +63,14 @@ class FaultBoard:
         self._hands = hands
         self.messages = MessageFaults(hands.record_as, hands.abort)
         self.rows = RowFaults()
+        self.media = MediaFaults(hands.media_store)
         self.processes = ProcessFaults(hands)
         self.restart = RestartFaults()
         self._verbs: dict[str, Callable[[Armed], None]] = {
             **self.processes.verbs,
             **self.messages.verbs,
             **self.rows.verbs,
+            **self.media.verbs,
             **self.restart.verbs,
             "discard": self._discard,
         }

@@ -17,6 +17,7 @@ from protocol.history import EffectDropped, EffectLanded
 from protocol.messages import Effect, EffectAnswer
 from protocol.runtime import Runtime
 from sim.links import Landing, Link, Way
+from sim.media import STORE, MediaStore
 
 
 class ServiceProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +33,25 @@ class ServiceProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Services:
-    """All services of one life. ``version`` moves when what would survive a crash does: what is held, or on its way."""
+    """All services of one life, and the media that its prompts name. ``version`` moves when what would survive a crash does:
+    what is held, on its way, or lies in the media store."""
 
     def __init__(self, services: Sequence[Service] = (), external: External | None = None) -> None:
-        self.held = held_from(services, external or NOTHING)
+        given = external or NOTHING
+        of_media = tuple(value for value in given.values if value.service == STORE)
+        self.media = MediaStore(of_media)
+        self.held = held_from(services, External(given.landed, tuple(value for value in given.values if value not in of_media)))
         self.on_the_way: list[tuple[str, Effect]] = []  # in the order of sending
-        self.version = 0
+        self._moved = 0
+
+    @property
+    def version(self) -> int:
+        return self._moved + self.media.version
+
+    @property
+    def hold_anything(self) -> bool:
+        """Whether there is anything outside the job that a crash could leave otherwise than it found it."""
+        return bool(self.held or self.media.values())
 
     def __contains__(self, process: str) -> bool:
         return process in self.held
@@ -45,12 +59,12 @@ class Services:
     def leaves(self, service: str, effect: Effect) -> None:
         """A request is on its way from now on."""
         self.on_the_way.append((service, effect))
-        self.version += 1
+        self._moved += 1
 
     def gone(self, service: str, effect: Effect) -> None:
         """A request that was on its way is not any more."""
         self.on_the_way.remove((service, effect))
-        self.version += 1
+        self._moved += 1
 
     def external(self, landing: str = "") -> External:
         """What the services hold if, of the requests on their way, those land that have a 1 in ``landing`` (from the oldest
@@ -61,7 +75,9 @@ class Services:
             for bit, (service, effect) in zip(landing, self.on_the_way, strict=False):
                 if bit == "1":
                     held[service].land(effect.key, effect.payload)
-        return view_of(held)
+        view = view_of(held)
+        media = self.media.values()
+        return External(view.landed, tuple(sorted((*view.values, *media)))) if media else view
 
 
 class Door:

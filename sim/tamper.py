@@ -1,5 +1,7 @@
 """What a hand from outside does to a run's files between two lives, before the next life reads anything.
 
+``sim.tamper_media`` has what it does to media metadata; here is what it does to any file.
+
     drop_field {field}, set_field {field, value}   of a JSON or msgpack file; a part of ``field`` is a key, a place in a list,
                                                    ``*`` for every one of a table or list, or ``key=text`` for the entries
                                                    of a list that have this; a text value may name other fields of the
@@ -29,8 +31,9 @@ import msgspec
 
 from protocol.judging import Durable
 from sim.armed import FaultLike
+from sim.tamper_media import corrupt
 
-VERB = "tamper"
+VERBS = ("tamper", "corrupt_media")
 LEDGER, METADATA = "rollout_recovery.msgpack", "data_plane/metadata.msgpack"
 RECORDS = "episodes.msgpack"
 
@@ -60,12 +63,13 @@ class Tampered:
 
 def tampered(files: Mapping[str, bytes], faults: Sequence[FaultLike], life: int) -> Tampered | None:
     """The files as the tamper faults of ``life`` leave them, one after another; None if it has no such fault."""
-    chosen = [(number, fault) for number, fault in enumerate(faults) if fault.verb == VERB and fault.life in (0, life)]
+    chosen = [(number, fault) for number, fault in enumerate(faults) if fault.verb in VERBS and fault.life in (0, life)]
     if not chosen:
         return None
     after, told = dict(files), dict[int, str]()
     for number, fault in chosen:
-        told[number] = _apply(after, fault.arguments)
+        apply = _apply if fault.verb == "tamper" else corrupt
+        told[number] = apply(after, fault.arguments)
     return Tampered(files, after, told)
 
 

@@ -28,6 +28,7 @@ from protocol.runtime import Runtime
 from sim.disk import Disk
 from sim.faults import FaultBoard
 from sim.kernel import Kernel
+from sim.media import MediaStore
 from sim.network import Network
 from sim.processes import Processes
 from sim.runtime import SimRuntime
@@ -303,7 +304,7 @@ class World:
 
         job, profile = self.faults.restart.job(self.scenario.job), self.scenario.profile
         parts = Parts(
-            engine=lambda rt: FakeEngine(rt, profile),
+            engine=lambda rt: FakeEngine(rt, profile, self.services.media),
             environment=lambda rt: environment(self.scenario.environment, rt, profile),
             data_plane=lambda rt: FakeDataPlane(rt, profile, self.faults.rows),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
@@ -344,6 +345,9 @@ class World:
         """An event that the world makes in the place of a process: what a fault answers at its door."""
         recorder = self.fates.by_name[process].recorder
         recorder.record(event)
+
+    def media_store(self) -> MediaStore:
+        return self.services.media
 
     def abort(self, worker: str) -> str:
         """Abort the newest model call that runs at ``worker``: which one, '' if none runs."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -11,29 +9,27 @@ from typing import Any
 import msgspec
 
 from invariants.ledger.attempts import current_attempts, groups_of, is_another_point, key_in, restore_point, rollout_of
+from invariants.ledger.trained_content import content_digest
+from invariants.prefix.durable_prefixes import FOLLOWED, DurablePrefixes
 from protocol.history import (
     AttemptSealed,
     CallBegun,
     CallEnded,
     FaultInjected,
     OptimizerApplied,
+    PrefixRestored,
     Record,
     ReplySent,
     RestoreChosen,
     TokensGenerated,
     TrainedRow,
 )
-from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
+from protocol.identity import is_chunk
+from protocol.judging import Durable, Judge, RestorePoint, RunStatus, Terms, Violation
 
 CANONICAL, STAGING = "rollout_data", "rollout_staging"
+CAPTURED = ("answered", "terminal-prefix")
 LOSING = ("lose_rows", "partial_put")  # faults that take rows of the data plane: their samples are masked by right
-
-
-def content_digest(tokens: list[int], mask: list[int], logprobs: list[float]) -> str:
-    """As the history digests columns of tokens: each behind its length, logprobs as 32-bit floats."""
-    count = len(tokens)
-    columns = struct.pack(f">3I{count}I{len(mask)}f{len(logprobs)}f", count, len(mask), len(logprobs), *tokens, *mask, *logprobs)
-    return hashlib.blake2b(b"content\x01" + columns, digest_size=16).hexdigest()
 
 
 def _staged(data: bytes) -> tuple[int, str, str] | None:
@@ -57,14 +53,16 @@ def _canonical(data: bytes) -> tuple[str, tuple[tuple[int, int], ...], float]:
 
 class TrainedIsWhatWasGenerated(Judge):
     """A trained row holds the model calls of its sibling's sealed execution, each once and in order, with the tokens, masks,
-    logprobs and weight version it was generated with, and that execution's reward; it is masked only if a call was not captured.
+    logprobs and weight version it was generated with, and that execution's reward; it is masked only if a call was not captured;
+    and a call that was cut goes on from exactly what its chunk rows hold, which is what its engine published.
 
-    Witnesses are the engine and Gym. Of what an earlier life made, the restored rows are.
+    Witnesses are the engine and Gym. Of what an earlier life made, the restored rows are. A call that goes on after a prefix
+    counts as the oldest weights of either.
     """
 
     invariant = "I43"
     needs = (OptimizerApplied,)
-    sees = (AttemptSealed, CallBegun, CallEnded, FaultInjected, ReplySent, RestoreChosen, TokensGenerated)
+    sees = (AttemptSealed, CallBegun, FaultInjected, ReplySent, RestoreChosen, *FOLLOWED)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -76,13 +74,24 @@ class TrainedIsWhatWasGenerated(Judge):
         self.rows: dict[str, tuple[str, tuple[tuple[int, int], ...], float]] = {}  # sample -> restored canonical row
         self.point = RestorePoint("", 0, 0, "")
         self.rows_may_be_lost = False
+        self.prefixes = DurablePrefixes(terms)
 
     def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
+        self.prefixes.begin(durable)
+        self._restore(durable)
+        return [self.broken(text) for text in self.prefixes.on_disk(durable)]
+
+    def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterable[Violation]:
+        return [self.broken(text) for text in self.prefixes.on_disk(durable)]
+
+    def _restore(self, durable: Durable) -> None:
         self.point = restore_point(durable, self.terms)
         source = self.point.source
         if not source:
-            return ()
+            return
         for call, data in (durable.rows(source, STAGING) or {}).items():
+            if is_chunk(call):
+                continue
             staged = durable.remembered(("staged", data), partial(_staged, data))
             if staged is not None:
                 self.begun[call] = staged[:2]
@@ -98,7 +107,6 @@ class TrainedIsWhatWasGenerated(Judge):
                     self.replied[key] = (attempt["reward"], len(calls))
                     for call in calls:  # a row may be stored that nobody heard of: the receipt says which were captured
                         self._captured(call["key"], call["digest"] != "" and call["key"] in self.begun)
-        return ()
 
     def _captured(self, call: str, staged: bool) -> None:
         key, _, name = call.rpartition("/")
@@ -113,7 +121,7 @@ class TrainedIsWhatWasGenerated(Judge):
         elif kind is CallBegun:
             self.begun[event.call] = (event.version, event.carry)  # type: ignore[attr-defined]
         elif kind is CallEnded:
-            self._captured(event.call, event.outcome == "answered")  # type: ignore[attr-defined]
+            self._captured(event.call, event.outcome in CAPTURED)  # type: ignore[attr-defined]
         elif type(event) is ReplySent:
             self.replied[event.key] = (event.reward, event.calls)
         elif type(event) is AttemptSealed:
@@ -130,6 +138,11 @@ class TrainedIsWhatWasGenerated(Judge):
         elif type(event) is RestoreChosen and is_another_point(event, self.point):
             for known in (self.sealed, self.replied, self.begun, self.generated, self.captured, self.rows):
                 known.clear()
+            self.prefixes.forget()
+        if kind in FOLLOWED and self.prefixes.watched:
+            if type(event) is PrefixRestored and event.terminal:  # no engine is asked any more
+                self.generated[event.call] = event.content
+            return [self.broken(text, record) for text in self.prefixes.on(event)]
         return ()
 
     def _differences(self, row: TrainedRow) -> list[str]:
@@ -168,6 +181,7 @@ class TrainedIsWhatWasGenerated(Judge):
             return [f"holds {call or 'tokens of no call'} in place of model call {index} of {key}"]
         wrong = []
         version, brought = self.begun.get(call, (-1, ""))
+        version = min(version, self.prefixes.oldest.get(call, version))
         if brought and carry != brought:
             wrong.append(f"does not hold the tokens that {call} was given")
         if generated != self.generated.get(call, generated):

@@ -25,8 +25,8 @@ self.moved.set()
         ),
         Edit(
             scope="protocol.gym.saving.exportable",
-            find="session.parked and session.key not in sessions.restarts",
-            put="session.key not in sessions.restarts",
+            find="session.parked",
+            put="True",
         ),
     ),
     scenario="effects-repeated",

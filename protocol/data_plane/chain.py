@@ -21,10 +21,12 @@ from protocol.data_plane.digests import (
     decode_row,
     row_digest,
 )
-from protocol.data_plane.extras import RouteBlock
+from protocol.data_plane.extras import MediaItem, RouteBlock
+from protocol.data_plane.media import bytes_fault, span_fault
 from protocol.data_plane.routes import (
     all_real,
     block_fault,
+    boundary_rows,
     is_placeholder,
     joined,
     placeholder,
@@ -35,7 +37,7 @@ from protocol.data_plane.routes import (
     widened,
     widest,
 )
-from protocol.data_plane.rows import CANONICAL_ROW_VERSION, CanonicalRow, sealed, tools_digest
+from protocol.data_plane.rows import CANONICAL_ROW_VERSION, CanonicalRow, moved, sealed, tools_digest
 from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key
 from protocol.ledger.receipts import receipt_of
 from protocol.messages import Coordinate, Receipt
@@ -73,6 +75,7 @@ def verify_chain(receipt: Receipt, staged: Mapping[str, bytes], ordinal: int, ge
             or parent_fault(row, rows)
             or column_fault(row)
             or route_fault(row, rows)
+            or media_fault(row)
             or digest_fault(coordinate, row, rows[-1].cumulative if rows else "")
         )
         if fault:
@@ -145,7 +148,7 @@ def route_fault(row: StagedRow, before: Sequence[StagedRow]) -> str:
     fault = block_fault(block)
     if fault:
         return fault
-    boundary = boundary_rows(row)
+    boundary = boundary_rows(row.previous_length)
     count, expected = row_count(block), boundary + len(row.tokens)
     if count != expected:
         return f"there are {count} route rows, they must be {expected}"
@@ -161,11 +164,6 @@ def route_fault(row: StagedRow, before: Sequence[StagedRow]) -> str:
         if shape != (other.layers, other.top_k):
             return f"route rows are of {shape}, those before are of {(other.layers, other.top_k)}"
     return ""
-
-
-def boundary_rows(row: StagedRow) -> int:
-    """How many route rows of a staged row stand before its own tokens': its parent's last token's, where it has a parent."""
-    return 1 if row.previous_length > 0 else 0
 
 
 def digest_fault(coordinate: Coordinate, row: StagedRow, parent_cumulative: str) -> str:
@@ -198,6 +196,21 @@ def routes_in(row: StagedRow) -> RouteBlock | None:
     return row.extras.routes if row.extras is not None else None
 
 
+def media_fault(row: StagedRow) -> str:
+    """Are its media, if it has any, well-formed, and their tensors those that they name?"""
+    extras = row.extras
+    if extras is None or not (extras.media or extras.tensors):
+        return ""
+    fault = span_fault(extras.media, len(row.tokens) - row.generated) or bytes_fault(extras.media, extras.tensors)
+    return f"its media cannot be read: {fault}" if fault else ""
+
+
+def linear_media(chain: Sequence[StagedRow]) -> tuple[MediaItem, ...]:
+    """The media of all calls of a verified chain, their places counted from the row's first token."""
+    items = ((row.previous_length, row.extras.media) for row in chain if row.extras is not None)
+    return tuple(moved(item, before) for before, media in items for item in media)
+
+
 def linear_routes(chain: Sequence[StagedRow]) -> RouteBlock | None:
     """The routes of a verified chain, one row for each token: each call's boundary row takes the place of the placeholder
     that its parent ends in. A call that was staged without routes is a span of placeholders. None: no call has routes."""
@@ -213,7 +226,7 @@ def linear_routes(chain: Sequence[StagedRow]) -> RouteBlock | None:
         if block is None:
             rows += placeholder(shape, len(row.tokens))
             continue
-        data, boundary = widened(block, dtype).data, boundary_rows(row) * size
+        data, boundary = widened(block, dtype).data, boundary_rows(row.previous_length) * size
         rows[len(rows) - boundary :] = data
     return joined(shape, (rows,))
 
@@ -239,6 +252,8 @@ def linearise(sample: str, group: str, chain: Sequence[StagedRow], reward: float
             keys=tuple(row.key for row in chain),
             digest="",
             routes=linear_routes(chain),
+            media=linear_media(chain),
+            tensors=tuple(data for row in chain if row.extras is not None for data in row.extras.tensors),
         )
     )
 

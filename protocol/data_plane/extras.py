@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -35,16 +36,27 @@ class MediaItem(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tru
     tensors: tuple[TensorDigest, ...]
 
 
+def media_digest(items: Sequence[MediaItem]) -> str:
+    """SHA-256 hex of every item: its kind, its source, its place, and the digests of its tensors; '' for none."""
+    return hashlib.sha256(b"media\x01" + _encode(tuple(items))).hexdigest() if items else ""
+
+
 class Extras(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
+    """``tensors``: the bytes of all tensors that ``media`` names, in that order. Only the row of a whole call has them: each byte
+    is stored once, whatever was cut before (I57)."""
+
     routes: RouteBlock | None = None
     media: tuple[MediaItem, ...] = ()
+    tensors: tuple[bytes, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def extras_digest(extras: Extras | None) -> bytes:
-    """SHA-256 of a typed encoding, version 1; b'' for none."""
+    """SHA-256 of a typed encoding, version 1; b'' for none. Tensors are covered by the digests in ``media``."""
     if extras is None:
         return b""
+    if extras.tensors:
+        extras = msgspec.structs.replace(extras, tensors=())
     return hashlib.sha256(b"extras\x01" + _encode(extras)).digest()

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from protocol.data_plane.digests import content_digest, tokens_digest
-from protocol.data_plane.extras import RouteBlock
+from protocol.data_plane.extras import MediaItem, RouteBlock, media_digest
+from protocol.data_plane.media import bytes_fault
 from protocol.data_plane.routes import routes_digest, rows_between
 from protocol.history import TrainedRow
 
@@ -27,7 +28,8 @@ class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
     ``spans`` holds (weight version, generated tokens) of each model call, ``keys`` the staging keys it was made
     from, both root first. ``tools`` digests the tool replies, ``digest`` (SHA-256 hex) everything else in the row.
     ``routes``, where there are any: one row for each token; the last one, and those of a call that was staged without
-    routes, are placeholders.
+    routes, are placeholders. ``media``, where there are any, with their places in the row, and the bytes of their ``tensors`` in
+    the order of their digests, which alone are part of the row's.
     """
 
     v: int
@@ -46,6 +48,8 @@ class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
     keys: tuple[str, ...]
     digest: str
     routes: RouteBlock | None = None
+    media: tuple[MediaItem, ...] = ()
+    tensors: tuple[bytes, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -62,7 +66,8 @@ def canonical_digest(row: CanonicalRow) -> str:
     """SHA-256 hex of every field but the digest itself."""
     columns = msgspec.structs.astuple(row)[:_DIGESTED]
     routes = b"" if row.routes is None else _encode(row.routes)
-    return hashlib.sha256(b"canonical\x01" + _encode(columns) + routes).hexdigest()
+    media = media_digest(row.media).encode()
+    return hashlib.sha256(b"canonical\x01" + _encode(columns) + routes + media).hexdigest()
 
 
 def sealed(row: CanonicalRow) -> CanonicalRow:
@@ -81,7 +86,8 @@ def row_fault(row: CanonicalRow) -> str:
         return f"canonical row {row.sample} has version {row.v}: it must be {CANONICAL_ROW_VERSION}"
     if canonical_digest(row) != row.digest:
         return f"canonical row {row.sample} differs from its digest {row.digest}"
-    return ""
+    fault = bytes_fault(row.media, row.tensors)
+    return f"canonical row {row.sample}: {fault}" if fault else ""
 
 
 def tools_digest(replies: Sequence[Sequence[int]]) -> str:
@@ -103,6 +109,7 @@ def trained_row(row: CanonicalRow) -> TrainedRow:
         valid=row.sample_mask == 1,
         calls=calls_of(row),
         routes=routes_of(row),
+        media=media_of(row),
     )
 
 
@@ -116,6 +123,24 @@ def routes_of(row: CanonicalRow) -> tuple[str, ...]:
         digests.append(routes_digest(rows_between(row.routes, start, start + length), start))
         start += length
     return tuple(digests)
+
+
+def media_of(row: CanonicalRow) -> tuple[str, ...]:
+    """``media_digest`` of what each model call looked at, as the call's own carry places it; empty for a row without media."""
+    if not row.media:
+        return ()
+    digests: list[str] = []
+    start = 0
+    for length in call_lengths(row):
+        own = [item for item in row.media if start <= item.position < start + length]
+        digests.append(media_digest([moved(item, -start) for item in own]))
+        start += length
+    return tuple(digests)
+
+
+def moved(item: MediaItem, by: int) -> MediaItem:
+    """The item, its places counted from another token."""
+    return msgspec.structs.replace(item, position=item.position + by)
 
 
 def call_lengths(row: CanonicalRow) -> tuple[int, ...]:

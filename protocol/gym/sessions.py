@@ -33,7 +33,7 @@ from protocol.history import (
     TurnCompleted,
 )
 from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key
-from protocol.messages import Generate, Generated, PrefixEvidence, RowCompleted, RowFailed, Ticket
+from protocol.messages import Generate, Generated, PrefixEvidence, RetainedMedia, RowCompleted, RowFailed, Ticket
 from protocol.parts import Environment
 from protocol.runtime import Outlet, Runtime, Task
 
@@ -332,6 +332,7 @@ class Sessions:
                 carry=record.carry,
                 sampling=asked.sampling,
                 media=asked.media,
+                retained=self.retained(record),
                 prefix=prefix,
                 admitted_at=flight.ticket.admitted_at,
             ),
@@ -351,6 +352,11 @@ class Sessions:
             self.model.retire(flight.worker, call, flight.chunks)
             raise failed
         return generated
+
+    def retained(self, record: SessionRecord) -> tuple[RetainedMedia, ...]:
+        """What the calls before this one looked at: the next one looks at it too."""
+        shown = (self.environment.asks(record.task, record.ordinal, record.generation, turn).media for turn in range(record.turn))
+        return tuple(RetainedMedia(call.key, media) for call, media in zip(record.calls, shown, strict=True) if media)
 
     def settle(self, number: int, ticket: Ticket, kind: str, evidence: PrefixEvidence | None) -> None:
         """The open checkpoint saves this session at its last boundary, with what is durable of its call; unless the call has

@@ -10,13 +10,15 @@ from protocol.history.event import Event
 
 
 class CutAsked(Event, frozen=True):
-    """gym: the calls in flight at one worker, as the policy model's prepare asks for their cut. ``inventory`` digests them."""
+    """gym: the calls in flight at one worker, as the policy model's prepare asks for their cut. ``inventory`` digests them;
+    the worker has ``timeout_s`` to answer (0.0: not said)."""
 
     worker: str
     checkpoint: str
     epoch: int
     calls: tuple[str, ...]
     inventory: str
+    timeout_s: float = 0.0
 
 
 class CutAnswered(Event, frozen=True):
@@ -177,16 +179,22 @@ class ReceiptSent(Event, frozen=True):
 
 
 class PrefixReadIssued(Event, frozen=True):
-    """A read of chunk rows: ``keys`` of how many ``calls``, in ``gets`` requests to the data plane (solo reads included)."""
+    """A shared read of chunk rows begins: ``keys`` of how many ``calls``, out of ``waiting`` keys that somebody asks for now.
+    What belongs to one read is recorded by one task."""
 
     keys: int
     calls: int
+    waiting: int = 0
+    of: tuple[str, ...] = ()  # those calls
 
 
 class PrefixReadDone(Event, frozen=True):
+    """It took ``gets`` requests to the data plane, those for single rows included; ``failed`` keys are in no answer."""
+
     keys: int
     gets: int
-    failed: int  # keys that no request could read
+    failed: int
+    lost: tuple[str, ...] = ()  # those keys
 
 
 class PrefixClaimed(Event, frozen=True):
@@ -255,15 +263,29 @@ class MediaAdmitted(Event, frozen=True):
     digest: str
 
 
+class MediaCompared(Event, frozen=True):
+    """Media that the durable row ``key`` names were compared with what their sources give now. ``path``: parent (the row of an
+    earlier call of the chain) | prefix (a chunk); ``saved`` and ``now`` digest both; ``outcome``: kept | changed | unreadable."""
+
+    call: str
+    key: str
+    path: str
+    saved: str
+    now: str
+    outcome: str
+
+
 class EngineStarted(Event, frozen=True):
     """engine: generation of a call begins after ``prefix`` tokens of its own. ``limit``: tokens it may still generate (-1: none
-    was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use."""
+    was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use.
+    ``inside``: the text of that prefix ends inside a character."""
 
     call: str
     prefix: int
     limit: int
     seed: int
     first_draw: int
+    inside: bool = False
 
 
 class EngineAborted(Event, frozen=True):

@@ -81,6 +81,7 @@ class TrainedRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reward: float
     valid: bool
     calls: tuple[tuple[str, str, str], ...] = ()  # of each model call: staging key, digest of its carry, of what it generated
+    media: tuple[str, ...] = ()  # of each model call: digest of the media in its carry; empty without any
     routes: tuple[str, ...] = ()  # of each model call: digest of the real route rows of its tokens; empty without routes
 
 

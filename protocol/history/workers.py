@@ -11,11 +11,46 @@ class WeightsReceived(Event, frozen=True):
     version: int
 
 
+class EngineFound(Event, frozen=True):
+    """What this worker's engine says of itself at its start: ``parts.Capabilities``, and its routes' layout (0, 0, '': none)."""
+
+    release: str
+    position_keyed_draws: bool
+    layers: int = 0
+    top_k: int = 0
+    dtype: str = ""
+
+
 class CallRefused(Event, frozen=True):
     """A model call was turned away. ``reason``: no_healthy_backend (this worker has no weights)."""
 
     call: str
     reason: str
+
+
+class CallAsked(Event, frozen=True, omit_defaults=True, kw_only=True):
+    """What a model call asks for, as it came in (prefix level): before anything is decided about it.
+
+    ``carry``: tokens it brings; ``previous`` tokens of its chain lie before them. ``limit``: max_tokens (-1: not said);
+    ``seed`` -1: none; ``stop`` and ``bad_words``: how many; ``media`` items of its own carry; ``prefix`` tokens in ``keys``,
+    whose chain ends in ``digest``, for a call of ``prefix_limit``: the evidence it is to go on from (0: none)."""
+
+    call: str
+    carry: int
+    previous: int
+    limit: int = -1
+    seed: int = -1
+    temperature: float = 1.0
+    stop: int = 0
+    bad_words: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    grammar: bool = False
+    media: int = 0
+    prefix: int = 0
+    keys: tuple[str, ...] = ()
+    digest: str = ""
+    prefix_limit: int = -1
 
 
 class CallBegun(Event, frozen=True):
@@ -42,11 +77,13 @@ class RowStagedIssued(Event, frozen=True):
 
 
 class RowStagedDone(Event, frozen=True):
-    """``tokens`` of the staged delta; ``digest`` of the row."""
+    """``tokens`` of the staged delta; ``digest`` of the row; its ``bytes``, ``pixels`` of them tensors of media."""
 
     call: str
     tokens: int
     digest: str
+    bytes: int = 0
+    pixels: int = 0
 
 
 class CallEnded(Event, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from protocol.calls import ask
 from protocol.config import Job
@@ -163,10 +164,11 @@ class Fetched:
     missing: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Restore:
     """One caller: what it asked for, what it has, and what wakes it."""
 
+    call: str
     keys: tuple[str, ...]
     fetched: Fetched
     told: Signal
@@ -176,86 +178,77 @@ class _Restore:
         return len(self.fetched.rows) + len(self.fetched.missing) == len(self.keys)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SharedRead:
-    """One request to be: who asks for which key. ``full`` is set once it holds as many keys as a read may."""
+    """One read: who asks for which key, of how many keys that ``waited`` then, and how many requests it has cost."""
 
     askers: dict[str, list[_Restore]]
-    full: Signal
+    waited: int
+    gets: int = 0
 
 
 class PrefixReader:
-    """Reads the chunk rows of restored calls; one for a worker. Callers that ask at about the same time share a read.
-
-    Reads are bounded by rows alone: nobody knows a row's size before it is read, and a bound on writing is none on reading.
-    """
+    """Reads the chunk rows of restored calls; one for a worker. Callers that ask at about the same time share a read."""
 
     def __init__(self, rt: Runtime, job: Job) -> None:
         self.rt = rt
         self.job = job
-        self._open: _SharedRead | None = None  # the one that callers may still join
+        self._waiting: dict[str, list[_Restore]] = {}  # key -> who asks for it
+        self._gathering = False
         self._reads = 0
 
-    async def read(self, keys: Sequence[str]) -> Fetched:
-        """Rows of one call. Whatever goes wrong with another caller's keys is not seen here."""
-        restore = _Restore(tuple(dict.fromkeys(keys)), Fetched(), self.rt.signal())
+    async def read(self, call: str, keys: Sequence[str]) -> Fetched:
+        """Rows that ``call`` is restored from. Whatever goes wrong with another caller's keys is not seen here."""
+        restore = _Restore(call, tuple(dict.fromkeys(keys)), Fetched(), self.rt.signal())
         for key in restore.keys:
-            shared = self._joined()
-            shared.askers.setdefault(key, []).append(restore)
-            if len(shared.askers) == self.job.token_capture.generation_prefix_batch_size:
-                self._open = None
-                shared.full.set()
+            self._waiting.setdefault(key, []).append(restore)
+        if self._waiting and not self._gathering:
+            self._gathering = True
+            self.rt.spawn(self._gather(), "gather prefix reads")
         while not restore.answered:
             await restore.told.wait()
         return restore.fetched
 
-    async def read_alone(self, keys: Sequence[str]) -> Fetched:
-        """One request for these keys and nobody else's: the one more that a caller may spend after a shared read has failed."""
-        self.rt.record(PrefixReadIssued(len(keys), 1))
-        fetched = await self._get(tuple(keys))
-        self.rt.record(PrefixReadDone(len(keys), 1, len(fetched.missing)))
-        return fetched
-
-    # --- the shared read -----------------------------------------------------------------------------------------------
-
-    def _joined(self) -> _SharedRead:
-        if self._open is None:
-            self._open = _SharedRead({}, self.rt.signal())
+    async def _gather(self) -> None:
+        await self.rt.sleep(GATHER_S)
+        while self._waiting:
+            waiting = len(self._waiting)
+            # By rows alone: nobody knows a row's size before it is read, and a bound on writing is none on reading.
+            keys = tuple(islice(self._waiting, self.job.token_capture.generation_prefix_batch_size))
+            shared = _SharedRead({key: self._waiting.pop(key) for key in keys}, waiting)
             self._reads += 1
-            self.rt.spawn(self._read(self._open), f"prefix read {self._reads}")
-        return self._open
+            self.rt.spawn(self._read(shared), f"prefix read {self._reads}")
+            await self.rt.sleep(0.0)  # however many wait: one read's worth of work at a time
+        self._gathering = False
 
     async def _read(self, shared: _SharedRead) -> None:
         """N keys cost one request, or N + 1: each that is missing, for whatever reason, is asked for alone, once."""
-        if self._open is shared:
-            await self.rt.first_of(shared.full.wait(), timeout_s=GATHER_S)
-        if self._open is shared:
-            self._open = None
         askers = shared.askers
-        callers = {id(restore): restore for restores in askers.values() for restore in restores}
-        self.rt.record(PrefixReadIssued(len(askers), len(callers)))
-        fetched = await self._get(tuple(askers))
-        again = tuple(fetched.missing)
+        callers = dict.fromkeys(restore for restores in askers.values() for restore in restores)
+        of = tuple(sorted(restore.call for restore in callers))
+        self.rt.record(PrefixReadIssued(len(askers), len(callers), shared.waited, of))
+        fetched = await self._get(shared, tuple(askers))
 
         async def alone(key: str) -> None:
-            found = await self._get((key,))
+            found = await self._get(shared, (key,))
             fetched.missing.pop(key)
             fetched.rows.update(found.rows)
             fetched.missing.update(found.missing)
 
-        await self.rt.all_of([self.rt.spawn(alone(key), f"read {key} alone") for key in again])
-        self.rt.record(PrefixReadDone(len(askers), 1 + len(again), len(fetched.missing)))
+        await self.rt.all_of([self.rt.spawn(alone(key), f"read {key} alone") for key in tuple(fetched.missing)])
+        self.rt.record(PrefixReadDone(len(askers), shared.gets, len(fetched.missing), tuple(fetched.missing)))
         for key, restores in askers.items():
             for restore in restores:
                 if key in fetched.rows:
                     restore.fetched.rows[key] = fetched.rows[key]
                 else:
                     restore.fetched.missing[key] = fetched.missing[key]
-        for restore in callers.values():
+        for restore in callers:
             restore.told.set()
 
-    async def _get(self, keys: tuple[str, ...]) -> Fetched:
+    async def _get(self, shared: _SharedRead, keys: tuple[str, ...]) -> Fetched:
         """One request. Rows are taken by their names: an answer may be short without a word, and is then not aligned."""
+        shared.gets += 1
         try:
             answer = await ask(self.rt, DATA_PLANE, GetSamples(STAGING, keys), self.job.rpc_timeout_s)
         except ProtocolError as error:

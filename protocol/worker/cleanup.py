@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from protocol.calls import ask
@@ -18,10 +17,17 @@ RETRY_S = 1.0  # of a delete that the data plane did not acknowledge; doubling
 RETRY_MAX_S = 30.0
 
 
-class Passages(Protocol):
-    """As much of the snapshot gate as a delete needs: entered only while no holder keeps the gate closed."""
+class Passage(Protocol):
+    """Entered only while no holder keeps the gate closed: ``async with gate.passage(call, what)``."""
 
-    def passage(self, call: str, what: str) -> AbstractAsyncContextManager[object]: ...
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None: ...
+
+
+class Passages(Protocol):
+    """As much of the snapshot gate as a delete needs."""
+
+    def passage(self, call: str, what: str) -> Passage: ...
 
 
 def decide_retry_s(failures: int) -> float:

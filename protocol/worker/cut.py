@@ -17,8 +17,8 @@ import msgspec
 from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
-from protocol.data_plane.extras import Extras
-from protocol.history import CallFrozen, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
+from protocol.data_plane.extras import Extras, RouteBlock
+from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
 from protocol.messages import (
     DURABLE_FAILURE,
@@ -37,6 +37,7 @@ from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.cuttable import LAST_TOKENS, Candidate, decide_cuttable
 from protocol.worker.gate import SnapshotGate
 from protocol.worker.live import ENDS, Lifecycle, LiveCall, Prefix, Published
+from protocol.worker.media import media_evidence
 from protocol.worker.routes import FrozenRoutes, RouteReader
 
 RECEIPTS_KEPT = 256  # answers to inventories, so that a repeated cut changes nothing
@@ -209,6 +210,16 @@ class Cutter:
         acks[ticket.call] = CutAck(ticket, DURABLE_FAILURE, reason=reason)
 
 
+def staged(row: ChunkRow, size: int) -> ChunkStaged:
+    """Of a chunk of ``size`` bytes that lies in staging now."""
+    parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
+    content = prefix_content(row.tokens, row.logprobs)
+    return ChunkStaged(
+        call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
+        content=content, route_rows=-1, carried=0, extras=parts, bytes=size,
+    )  # fmt: skip
+
+
 class Group:
     """Calls of one inventory that are cut together."""
 
@@ -225,20 +236,23 @@ class Group:
         try:
             for ticket, live in group:
                 await self.freeze(ticket, live)
-            extras = await self.extras()
-            rows = {call: self.row(transaction, extras.get(call)) for call, transaction in self.begun.items()}
+            routes = await self.routes()
+            rows = {call: self.row(begun, self.extras(begun, routes.get(call))) for call, begun in self.begun.items()}
             pending = [
                 PendingRow(call=call, key=row.key, data=encode_chunk(row), positions=len(row.tokens))
                 for call, row in rows.items()
                 if row is not None
             ]
+            sizes = {row.key: len(row.data) for row in pending}
             reasons = await self.writer.write(pending)
             for call, row in rows.items():
                 reason = reasons[row.key] if row is not None else ""
                 if reason:
                     await self.roll_back(call, reason)
-                else:
-                    await self.seal(call, row)
+                    continue
+                if row is not None:
+                    self.rt.record(staged(row, sizes[row.key]))
+                await self.seal(call, row)
         finally:
             for call in list(self.begun):  # interrupted: nothing of it is durable
                 await self.roll_back(call, LATE)
@@ -289,6 +303,8 @@ class Group:
         return running and look.tokens > 0 and look.observable == 0 and self.rt.now() < self.limit
 
     def fault(self, live: LiveCall, look: Published, count: int) -> str:
+        if live.unverified:
+            return live.unverified
         engine = self.cutter.engine
         last = live.tokens(max(count - LAST_TOKENS, 0), count)
         candidate = Candidate(
@@ -302,26 +318,29 @@ class Group:
         )
         return decide_cuttable(candidate, engine.capabilities)
 
-    async def extras(self) -> dict[str, Extras]:
-        """Of each frozen call with router replay: the routes of its new tokens. One whose rows the engine does not have, or
+    async def routes(self) -> dict[str, RouteBlock]:
+        """Of each frozen call with router replay: the rows of its new tokens. One whose rows the engine does not have, or
         cannot give, is rolled back; and no other one."""
+        reader = self.cutter.routes
         routed = [(begun, begun.live.routes) for begun in self.begun.values() if begun.live.routes and begun.start < begun.count]
-        running = [
-            FrozenRoutes(call=begun.live.call, routes=routes, count=begun.count) for begun, routes in routed if not begun.finish
-        ]
         for begun, routes in routed:
-            if begun.finish and begun.live.output is not None:  # its pieces came with its last output
-                routes.absorb(0, begun.live.output.pieces)
-        await self.cutter.routes.read(running)
-        extras: dict[str, Extras] = {}
+            if begun.finish and begun.live.output is not None:
+                routes.absorb(0, begun.live.output.pieces)  # they came with its last output
+        await reader.read([FrozenRoutes(begun.live.call, routes, begun.count) for begun, routes in routed if not begun.finish])
+        blocks: dict[str, RouteBlock] = {}
         for begun, routes in routed:
             found = routes.chunk(begun.start, begun.count, begun.finish)
-            self.cutter.routes.tell(begun.live.call, "cut", routes, found)
+            reader.tell(begun.live.call, "cut", routes, found)
             if found.block is None:
                 await self.roll_back(begun.live.call, f"routes {found.outcome}: {found.reason}")
             else:
-                extras[begun.live.call] = Extras(routes=found.block)
-        return extras
+                blocks[begun.live.call] = found.block
+        return blocks
+
+    def extras(self, transaction: Transaction, routes: RouteBlock | None) -> Extras | None:
+        """What the chunk holds beside its columns."""
+        media = media_evidence(transaction.live.media, transaction.start)
+        return Extras(routes=routes, media=media) if media or routes is not None else None
 
     def row(self, transaction: Transaction, extras: Extras | None) -> ChunkRow | None:
         live, start, count = transaction.live, transaction.start, transaction.count

@@ -1,4 +1,4 @@
-"""Which calls may be cut: decided before anything is frozen, from what the call asked for and what it has published (PROTOCOL 6.3, 6.7).
+"""Which calls may be cut: decided before anything is frozen, from what a call asked for and has published (PROTOCOL 6.3, 6.7).
 
 A cut call goes on as a new request whose prompt ends with the prefix. So whatever the engine keeps beside the tokens, or looks
 for across the seam, forbids a cut: the call then finishes, or it is generated again from its turn boundary.

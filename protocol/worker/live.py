@@ -14,6 +14,7 @@ from protocol.history import LifecycleWaited
 from protocol.messages import Generate, PrefixEvidence
 from protocol.parts import Output
 from protocol.runtime import Lock, Runtime
+from protocol.worker.media import NO_MEDIA, AdmittedMedia
 from protocol.worker.routes import CallRoutes
 
 T = TypeVar("T")
@@ -76,6 +77,8 @@ class LiveCall:
     inherited: Prefix = NOTHING
     durable: Prefix = NOTHING
     output: Output | None = None
+    media: AdmittedMedia = NO_MEDIA
+    unverified: str = ""  # why nothing of this call may be staged: what it rests on cannot be verified ('' it can)
     frozen: int | None = None
     routes: CallRoutes | None = None
     staged: bool = False  # its terminal row lies in staging

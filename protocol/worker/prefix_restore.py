@@ -12,7 +12,9 @@ import msgspec
 
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, chunk_digest, decode_chunk, prefix_content, prefix_digest
 from protocol.data_plane.digests import as_float32s, carry_digest
+from protocol.data_plane.media import rejects
 from protocol.data_plane.routes import routes_digest
+from protocol.errors import Cause, Refusal
 from protocol.history import PrefixClaimed, PrefixFellBack, PrefixReleased, PrefixRestored
 from protocol.identity import GymCheckpointEpisode, chunk_key, staging_key
 from protocol.messages import STAGING, Generate, PrefixEvidence
@@ -21,6 +23,7 @@ from protocol.runtime import Runtime
 from protocol.worker.batches import PrefixReader
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.live import ENDS, LiveCall, Prefix
+from protocol.worker.media import PREFIX, compare
 from protocol.worker.routes import chunk_routes_fault, ended_rows, joined_chunks
 
 CONSUMED = "consumed"
@@ -110,6 +113,8 @@ def chunk_fault(chunk: ChunkRow, key: str, before: Sequence[ChunkRow], request: 
         return f"it has {len(chunk.tokens)} tokens and {len(chunk.logprobs)} logprobs"
     if as_float32s(chunk.logprobs) != chunk.logprobs:
         return "a logprob is not a 32-bit float"
+    if before and chunk.extras is not None and chunk.extras.media:
+        return "it names media, and is not the first chunk"
     if before and before[-1].finish:
         return "the chunk before it had ended the call"
     if chunk.finish and chunk.finish not in ENDS:
@@ -123,6 +128,14 @@ def chunk_fault(chunk: ChunkRow, key: str, before: Sequence[ChunkRow], request: 
     return ""
 
 
+def prefix_media_fault(rt: Runtime, live: LiveCall, first: ChunkRow) -> str:
+    """Why the call may not go on after what was generated from the media that its first chunk names, or ''."""
+    saved = () if first.extras is None else first.extras.media
+    if not saved and not live.media.items:
+        return ""
+    return compare(rt, live.call, first.key, PREFIX, saved, live.media.items, len(live.request.carry))
+
+
 class PrefixRestorer:
     """One for a worker."""
 
@@ -134,7 +147,9 @@ class PrefixRestorer:
         self.owners: dict[str, str] = {}  # digest of a restored cut -> the call that owns it, or CONSUMED
 
     async def restore(self, live: LiveCall) -> None:
-        """Resolve the prefix that this call was given, if it can be used: ``live.inherited`` and ``durable`` are it then."""
+        """Resolve the prefix that this call was given, if it can be used: ``live.inherited`` and ``durable`` are it then.
+
+        Raises Refusal(DATA) where going on, and generating again too, would be from other media: the call is rejected."""
         evidence = live.request.prefix
         assert evidence is not None
         if not self.claim(live.call, evidence):
@@ -146,22 +161,34 @@ class PrefixRestorer:
         finally:
             if reason:
                 self.release(live)
-                self.fell_back(live, reason)
+                self.fell_back(live, reason, rejects(reason))
                 self.cleanup.leave(live.call, evidence.keys, "retired")
+        if rejects(reason):
+            raise Refusal(reason, Cause.DATA)
+
+    def refuse(self, live: LiveCall, reason: str) -> None:
+        """The call is refused before its prefix was looked at: its rows are nobody's."""
+        evidence = live.request.prefix
+        if evidence is not None:
+            self.fell_back(live, reason, rejects(reason))
+            self.cleanup.leave(live.call, evidence.keys, "retired")
 
     async def resolve_generation_cut(self, live: LiveCall, evidence: PrefixEvidence) -> str:
         """Read, verify, take over. Returns why the prefix cannot be used, '' if it is in place."""
         fault = evidence_fault(evidence, live.limit)
         if fault:
             return fault
-        fetched = await self.reader.read(evidence.keys)
+        fetched = await self.reader.read(live.call, evidence.keys)
         if fetched.missing:
             key, why = next(iter(fetched.missing.items()))
             return f"{len(fetched.missing)} of its {len(evidence.keys)} chunks cannot be read, such as {key}: {why}"
         found = decide_prefix(evidence, fetched.rows, live.request, live.version, live.routes is not None)
         if isinstance(found, str):
             return found
-        prefix, _ = found
+        prefix, chunks = found
+        reason = prefix_media_fault(self.rt, live, chunks[0])
+        if reason:
+            return reason
         remaining = evidence.limit - evidence.count
         finish = prefix.finish
         if not finish and prefix.tokens[-1] in self.engine.stop_tokens():
@@ -217,6 +244,6 @@ class PrefixRestorer:
             oldest = next((digest for digest, owner in self.owners.items() if owner == CONSUMED), "")
             self.owners.pop(oldest, None)
 
-    def fell_back(self, live: LiveCall, reason: str) -> None:
+    def fell_back(self, live: LiveCall, reason: str, rejected: bool = False) -> None:
         assert live.request.prefix is not None
-        self.rt.record(PrefixFellBack(live.call, live.request.prefix.keys, reason))
+        self.rt.record(PrefixFellBack(live.call, live.request.prefix.keys, reason, rejected))

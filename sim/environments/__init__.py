@@ -10,6 +10,7 @@ from protocol.runtime import Runtime
 from sim.environments.blackjack import FakeBlackjack
 from sim.environments.clevr import FakeClevr
 from sim.environments.cohort import FakeCohort
+from sim.environments.multimodal import FakePictures
 from sim.environments.profile import FakeEnvironment
 from sim.environments.prompt_injection import FakeInbox
 from sim.environments.proof import FakeProof
@@ -22,6 +23,7 @@ ENVIRONMENTS: dict[str, type[FakeEnvironment]] = {
     "proof": FakeProof,
     "clevr": FakeClevr,
     "cohort": FakeCohort,
+    "multimodal": FakePictures,
 }
 
 

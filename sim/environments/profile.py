@@ -11,6 +11,7 @@ import msgspec
 from protocol.messages import PromptTask
 from protocol.parts import Asked, Layout, State
 from protocol.runtime import Runtime
+from sim.environments.sampling import SamplingRule, sampling_of
 from sim.fake_engine import keyed
 
 VOCABULARY = 50_000
@@ -22,13 +23,14 @@ SERVERS = ("environment", "policy-model", "agent")  # what every deployment has
 class EnvironmentProfile(msgspec.Struct, frozen=True, kw_only=True):
     """``unsavable``: a tool call in so many cannot be saved (0: none), or exactly these (ordinal, generation, turn).
 
-    ``failing_cohorts``: (ordinal, group attempt) whose ranking fails.
+    ``failing_cohorts``: (ordinal, group attempt) whose ranking fails. ``sampling``: what which calls ask for.
     """
 
     unsavable: int | tuple[tuple[int, int, int], ...] = 24
     tool_min_s: float = 0.01
     tool_max_s: float = 0.06
     failing_cohorts: tuple[tuple[int, int], ...] = ()
+    sampling: tuple[SamplingRule, ...] = ()
 
     @classmethod
     def of(cls, knobs: EnvironmentProfile | Mapping[str, Any] | None) -> EnvironmentProfile:
@@ -58,10 +60,14 @@ class FakeEnvironment:
         return tokens
 
     def asks(self, task: PromptTask, ordinal: int, generation: int, turn: int) -> Asked:
+        """Plain sampling, no media."""
         return Asked()
 
     def words(self, text: str) -> tuple[int, ...]:
         return word_tokens(text, REPLY_TOKENS_MAX)
+
+    def asks(self, task: PromptTask, ordinal: int, generation: int, turn: int) -> Asked:
+        return Asked(sampling=sampling_of(self.profile.sampling, ordinal, generation, turn))
 
     async def latency(self, key: str) -> None:
         """How long a tool or a move takes."""

@@ -97,7 +97,7 @@ class Classes:
         kept = {outcome: disk.key(outcome) for outcome in self.outcomes}
         files: dict[str, Mapping[str, bytes]] = {}  # shared by the classes that differ only outside the job
         for landing in landings(len(services.on_the_way), f"{self.seed}/landings/{'/'.join(map(str, address))}"):
-            external = services.external(landing) if services.held else NOTHING
+            external = services.external(landing) if services.hold_anything else NOTHING
             outside = external.digest
             for outcome, surviving in kept.items():
                 key = key_of(surviving, carried, outside)

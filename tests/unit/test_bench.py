@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rollproof.bench import PENDING, SIBLINGS, bench_table, finish, full_scan, ledger_bench, ledger_run
+from rollproof.bench import bench_table
+from rollproof.bench.ledger import PENDING, SIBLINGS, finish, full_scan, ledger_bench, ledger_run
 
 SMALL = (1_000, 4_000)
 

@@ -24,7 +24,6 @@ from rollproof.cli import main
         ("sweep workplace --points 0", "--points is '0': it must be all or a number above 0"),
         ("sweep workplace --disk every", "--disk every comes with a later step"),
         ("sweep workplace --disk some", "--disk is 'some': it must be none"),
-        ("sweep workplace --level prefix", "--level prefix comes with a later step"),
         ("sweep workplace --level turns", "--level is 'turns': it must be one of"),
         ("sweep workplace --world real", "--world real comes with a later step"),
         ("sweep workplace --second-crashes 3", "--second-crashes comes with a later step"),
@@ -196,6 +195,9 @@ def test_a_reader_that_goes_away_leaves_the_verdicts_exit_code() -> None:
         ("token_s = nan", "profile.token_s is nan: it must be 0 or more"),
         ("tokens_min = 9\ntokens_max = 3", "profile.tokens_min is 9 and profile.tokens_max is 3"),
         ("[profile.trainer]\ngroup_s = [0.2, 0.1]", "profile.trainer.group_s is [0.2, 0.1]: its first number"),
+        ("[[profile.sampling]]\nsead = 1", "unknown field `sead`"),
+        ("[[profile.sampling]]\nordinal = [0, 0]", "expected `int` >= 1"),
+        ("[[profile.sampling]]\nmax_tokens = 0", "expected `int` >= 1"),
         ("[profile.trainer]\nspam = 1", "profile.trainer.spam is not a known key; known are finish_s"),
     ],
 )

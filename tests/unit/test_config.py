@@ -111,7 +111,6 @@ def test_a_supported_configuration_is_accepted(job: Job) -> None:
         (changed(token_capture=TokenCapture(enabled=False)), ["token_capture.enabled"]),
         (changed(async_engine=False), ["async_engine"]),
         (changed(environment_server="gymnasium"), ["environment_server"]),
-        (changed(target_level="prefix"), ["target_level prefix"]),
         (changed(target_level="rollout", sampler=Sampler(name="weight_fifo")), ["sampler.name weight_fifo"]),
         (Job(target_level="sibling", sampler=Sampler(name="weight_fifo")), ["sampler.name weight_fifo"]),
         (changed(num_prompts_per_step=4, max_buffered_rollouts=6), ["max_buffered_rollouts"]),

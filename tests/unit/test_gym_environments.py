@@ -17,6 +17,7 @@ from sim.environments import ENVIRONMENTS, environment, layout_of
 from sim.environments.blackjack import HIT, STAND, FakeBlackjack, dealers_hand, score
 from sim.environments.clevr import FakeClevr, right_answer, spoken
 from sim.environments.cohort import FakeCohort
+from sim.environments.multimodal import BEGIN, END, LOOK, PLACES, FakePictures
 from sim.environments.prompt_injection import ATTACKER, FakeInbox, obeyed, warned
 from sim.environments.proof import FakeProof
 from sim.fake_engine import FakeEngine
@@ -228,3 +229,30 @@ def test_a_lost_or_doubled_note_changes_what_is_handed_in() -> None:
         kind.submission(task, play(kind, kind.seed(task, 0, 0), *made), (1,)) for made in (notes, notes[:1], [*notes, notes[1]])
     ]
     assert len(set(worth)) == 3 and max(worth) == worth[0]
+
+
+# --- pictures
+
+
+def test_each_item_of_a_prompt_and_of_a_closer_look_stands_where_its_placeholders_are() -> None:
+    kind = FakePictures(RT)
+    kinds: dict[str, None] = {}
+    for ordinal in range(8):
+        task = builtin("multimodal", ordinal)
+        reply = asyncio.run(kind.run_tool({}, ToolCall(LOOK, '{"look": 1}'), "k"))
+        for turn, tokens in enumerate((kind.prompt_tokens(task, ordinal), reply)):
+            items = kind.asks(task, ordinal, 0, turn).media
+            places = [place for item in items for place in range(item.position, item.position + item.length)]
+            assert [place for place, token in enumerate(tokens) if token in PLACES.values()] == places
+            for item in items:
+                assert {tokens[place] for place in range(item.position, item.position + item.length)} == {PLACES[item.kind]}
+                assert (tokens[item.position - 1], tokens[item.position + item.length]) == (BEGIN, END)
+                kinds[item.kind] = None
+    assert list(kinds) == ["image", "video"]
+
+
+def test_siblings_look_at_the_same_media_and_every_look_at_another_one() -> None:
+    kind, task = FakePictures(RT), builtin("multimodal", 1)
+    assert kind.asks(task, 1, 0, 0) == kind.asks(task, 1, 3, 0)
+    sources = [item.source for turn in range(3) for item in kind.asks(task, 1, 0, turn).media]
+    assert len(sources) == len(set(sources)) == 4

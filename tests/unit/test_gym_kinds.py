@@ -51,7 +51,7 @@ from tests.unit.gym_bench import (
 GYM = f"{FOLDER}/gym/gym-0"
 JOB = Job(generation_workers=1, max_turns=8)
 KEYS = tuple(key(generation) for generation in range(4))
-HALFWAY = {"clevr": 4, "blackjack": 8}  # chunks of tokens until the commit, 14 for the longer kinds
+HALFWAY = {"clevr": 4, "blackjack": 8, "multimodal": 8}  # chunks of tokens until the commit, 14 for the longer kinds
 OWNERS = {
     "workplace": {("agent", "session")},
     "blackjack": {("environment", "environment"), ("agent", "session")},
@@ -59,6 +59,7 @@ OWNERS = {
     "proof": {("agent", "run-id")},
     "clevr": {("agent", "session")},
     "cohort": {("agent", "session")},
+    "multimodal": {("agent", "session")},
 }
 
 

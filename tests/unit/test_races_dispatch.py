@@ -29,10 +29,10 @@ from protocol.history import (
 )
 from protocol.runtime import Runtime
 
-# With this seed a snapshot closes Gym just before rows of prompt 3 arrive: two of them are refused.
+# With this seed a snapshot closes Gym just before rows of prompt 3 arrive: these are refused first.
 REFUSING = changed(rollout_checkpointing=every(0.15), num_generations_per_prompt=4, train_steps=1)
 REFUSING_SEED = 1
-REFUSED = ["e0p3i1_g2r0-a0", "e0p3i1_g1r0-a0"]
+REFUSED = ["e0p3i1_g3r0-a0", "e0p3i1_g0r0-a0"]
 
 
 def refused_keys(lived: Lived) -> list[str]:

@@ -127,9 +127,8 @@ def test_a_missing_scenario_file_is_named() -> None:
     assert refusal("nowhere/none.toml") == "nowhere/none.toml: there is no such scenario file"
 
 
-def test_the_level_option_overrides_the_file_and_prefix_is_told_to_come_later() -> None:
+def test_the_level_option_overrides_the_file() -> None:
     assert load("workplace", level="sibling").scenario.job.level is Level.SIBLING
-    assert "prefix comes with a later step" in refusal("workplace", level="prefix")
     assert "must be one of rollout, sibling, turn, prefix" in refusal("workplace", level="turns")
 
 

@@ -23,13 +23,13 @@ from protocol.history import Event, Record
 from protocol.job import processes
 from protocol.judging import RunStatus
 from protocol.messages import PromptTask, ToolCall
-from protocol.parts import Engine, Parts
+from protocol.parts import Engine, EngineCall, Parts
 from protocol.runtime import Runtime
 from scenarios.faults import Fault
 from sim.disk import ALL, NONE, Disk
 from sim.environments.workplace import FakeWorkplace
 from sim.fake_data_plane import FakeDataPlane
-from sim.fake_engine import FakeEngine
+from sim.fake_engine import FakeEngine, FakeOutput
 from sim.fake_trainer import FakeTrainer
 from sim.world import PARTICIPANTS, World
 
@@ -94,11 +94,17 @@ class TouchyEngine(FakeEngine):
         super().__init__(rt, profile)
         self.touch = touch
 
-    async def generate(
-        self, call: str, ordinal: int, generation: int, turn: int, version: int, prompt_length: int
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        await self.touch(self.rt, call.split("/")[0], turn)
-        return await super().generate(call, ordinal, generation, turn, version, prompt_length)
+    def start(self, call: EngineCall) -> FakeOutput:
+        return TouchedOutput(self, call)
+
+
+class TouchedOutput(FakeOutput):
+    async def done(self) -> None:
+        engine = self.engine
+        assert isinstance(engine, TouchyEngine)
+        await engine.touch(engine.rt, self.call.call.split("/")[0], self.call.turn)
+        self.began = engine.rt.now()
+        await super().done()
 
 
 def live(

@@ -1,7 +1,7 @@
-"""Measurements that nobody judges: what a check of the controller costs, by the size of its ledger.
+"""``bench ledger``: what a drain check costs, by the size of the ledger.
 
-``ledger``: one drain check (which replies are still on the wire) looks up only what is pending, so its operations are
-the same at every size; beside it, in the same process, the scan over all live rollouts that it stands in for.
+One drain check (which replies are still on the wire) looks up only what is pending, so its operations are the same at
+every size; beside it, in the same process, the scan over all live rollouts that it stands in for.
 """
 
 from __future__ import annotations
@@ -184,15 +184,3 @@ def _row(live: int) -> dict[str, Any]:
         "operations": looked.operations, "wall_us": round(check_us, 2),
         "scan_operations": visited, "scan_wall_us": round(scan_us, 2),
     }  # fmt: skip
-
-
-def bench_table(report: dict[str, Any]) -> str:
-    """A report as people read it: a line a row, then the ratios."""
-    columns = list(report["rows"][0])
-    lines = [columns, *([f"{row[name]:,}" for name in columns] for row in report["rows"])]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-    return "\n".join([*table, *(f"{name}: {value:,} times" for name, value in report["ratios"].items())])
-
-
-BENCHES: dict[str, Callable[[], dict[str, Any]]] = {"ledger": ledger_bench}
