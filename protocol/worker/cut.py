@@ -18,6 +18,7 @@ from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
 from protocol.data_plane.extras import Extras, RouteBlock
+from protocol.data_plane.routes import row_count
 from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
 from protocol.messages import (
@@ -214,9 +215,11 @@ def staged(row: ChunkRow, size: int) -> ChunkStaged:
     """Of a chunk of ``size`` bytes that lies in staging now."""
     parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
     content = prefix_content(row.tokens, row.logprobs)
+    routes = row.extras.routes if row.extras is not None else None
+    rows = -1 if routes is None else row_count(routes)
     return ChunkStaged(
         call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
-        content=content, route_rows=-1, carried=0, extras=parts, bytes=size,
+        content=content, route_rows=rows, carried=max(rows - len(row.tokens), 0), extras=parts, bytes=size,
     )  # fmt: skip
 
 
