@@ -17,8 +17,40 @@ from protocol.data_plane.digests import (
 )
 from protocol.data_plane.extras import Extras
 from protocol.data_plane.routes import boundary_rows, routes_digest, row_count, rows_between
+from protocol.history import CallAsked, EngineFound
 from protocol.identity import model_call_id
 from protocol.messages import Coordinate, Generate
+from protocol.parts import Capabilities
+
+
+def asked_of(request: Generate) -> CallAsked:
+    """What the request asks for, as the history tells of it."""
+    sampling, prefix = request.sampling, request.prefix
+    return CallAsked(
+        call=request.call,
+        carry=len(request.carry),
+        previous=request.previous_length,
+        limit=-1 if sampling.max_tokens is None else sampling.max_tokens,
+        seed=-1 if sampling.seed is None else sampling.seed,
+        temperature=sampling.temperature,
+        stop=len(sampling.stop),
+        bad_words=len(sampling.bad_words),
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        grammar=bool(sampling.grammar),
+        media=len(request.media),
+        prefix=0 if prefix is None else prefix.count,
+        keys=() if prefix is None else prefix.keys,
+        digest="" if prefix is None else prefix.digest,
+        prefix_limit=-1 if prefix is None else prefix.limit,
+    )
+
+
+def found_of(capabilities: Capabilities) -> EngineFound:
+    """What an engine says of itself, as the history tells of it."""
+    routes = capabilities.routes
+    layout = (0, 0, "") if routes is None else (routes.layers, routes.top_k, routes.dtype)
+    return EngineFound(capabilities.release, capabilities.position_keyed_draws, *layout)
 
 
 def delta_row(

@@ -17,7 +17,7 @@ import msgspec
 from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
-from protocol.data_plane.extras import Extras, RouteBlock
+from protocol.data_plane.extras import Extras
 from protocol.data_plane.routes import row_count
 from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
@@ -212,14 +212,14 @@ class Cutter:
 
 
 def staged(row: ChunkRow, size: int) -> ChunkStaged:
-    """Of a chunk of ``size`` bytes that lies in staging now."""
-    parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
-    content = prefix_content(row.tokens, row.logprobs)
-    routes = row.extras.routes if row.extras is not None else None
+    """A chunk of ``size`` bytes that lies in staging now, as the history tells of it."""
+    routes = None if row.extras is None else row.extras.routes
     rows = -1 if routes is None else row_count(routes)
+    parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
     return ChunkStaged(
         call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
-        content=content, route_rows=rows, carried=max(rows - len(row.tokens), 0), extras=parts, bytes=size,
+        content=prefix_content(row.tokens, row.logprobs), route_rows=rows, carried=max(rows - len(row.tokens), 0),
+        extras=parts, bytes=size,
     )  # fmt: skip
 
 
@@ -239,8 +239,8 @@ class Group:
         try:
             for ticket, live in group:
                 await self.freeze(ticket, live)
-            routes = await self.routes()
-            rows = {call: self.row(begun, self.extras(begun, routes.get(call))) for call, begun in self.begun.items()}
+            extras = await self.extras()
+            rows = {call: self.row(transaction, extras.get(call)) for call, transaction in self.begun.items()}
             pending = [
                 PendingRow(call=call, key=row.key, data=encode_chunk(row), positions=len(row.tokens))
                 for call, row in rows.items()
@@ -321,29 +321,24 @@ class Group:
         )
         return decide_cuttable(candidate, engine.capabilities)
 
-    async def routes(self) -> dict[str, RouteBlock]:
-        """Of each frozen call with router replay: the rows of its new tokens. One whose rows the engine does not have, or
-        cannot give, is rolled back; and no other one."""
+    async def extras(self) -> dict[str, Extras]:
+        """What each frozen call's chunk holds beside its columns: the evidence of its media, and with router replay the routes
+        of its new tokens. A call whose rows the engine does not have, or cannot give, is rolled back; and no other one."""
         reader = self.cutter.routes
+        extras = {call: Extras(media=media_evidence(begun.live.media, begun.start)) for call, begun in self.begun.items()}
         routed = [(begun, begun.live.routes) for begun in self.begun.values() if begun.live.routes and begun.start < begun.count]
         for begun, routes in routed:
             if begun.finish and begun.live.output is not None:
                 routes.absorb(0, begun.live.output.pieces)  # they came with its last output
         await reader.read([FrozenRoutes(begun.live.call, routes, begun.count) for begun, routes in routed if not begun.finish])
-        blocks: dict[str, RouteBlock] = {}
         for begun, routes in routed:
             found = routes.chunk(begun.start, begun.count, begun.finish)
             reader.tell(begun.live.call, "cut", routes, found)
             if found.block is None:
                 await self.roll_back(begun.live.call, f"routes {found.outcome}: {found.reason}")
             else:
-                blocks[begun.live.call] = found.block
-        return blocks
-
-    def extras(self, transaction: Transaction, routes: RouteBlock | None) -> Extras | None:
-        """What the chunk holds beside its columns."""
-        media = media_evidence(transaction.live.media, transaction.start)
-        return Extras(routes=routes, media=media) if media or routes is not None else None
+                extras[begun.live.call] = msgspec.structs.replace(extras[begun.live.call], routes=found.block)
+        return {call: found for call, found in extras.items() if found != Extras()}
 
     def row(self, transaction: Transaction, extras: Extras | None) -> ChunkRow | None:
         live, start, count = transaction.live, transaction.start, transaction.count

@@ -59,10 +59,6 @@ class FakeEnvironment:
             tokens = self._prompts[task.prompt] = word_tokens(task.prompt, PROMPT_TOKENS_MAX)
         return tokens
 
-    def asks(self, task: PromptTask, ordinal: int, generation: int, turn: int) -> Asked:
-        """Plain sampling, no media."""
-        return Asked()
-
     def words(self, text: str) -> tuple[int, ...]:
         return word_tokens(text, REPLY_TOKENS_MAX)
 
