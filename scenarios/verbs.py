@@ -232,11 +232,13 @@ class VanishMedia(Verb):
 
 
 class CorruptMedia(Verb):
-    """At ``LifeStarted`` of ``job``, from life 2 on: what the chunk rows of the newest snapshot say of media is changed.
+    """At ``LifeStarted`` of ``job``, from life 2 on: what staging rows of the newest snapshot say of media is changed, ``of`` the
+    chunks of calls that were cut, or of the calls that unfinished sessions have behind them.
 
     ``how``: outside (an item reaches past the carried tokens), overlapping (two items share a place), untold (no tensor is
     named), missing (no item is), unreadable (the row cannot be decoded). All but the last under digests made anew."""
 
+    of: Literal["chunks", "calls"] = "chunks"
     how: Literal["outside", "overlapping", "untold", "missing", "unreadable"]
 
 

@@ -95,7 +95,8 @@ class FakeEngine:
             seed = -1 if call.sampling.seed is None else call.sampling.seed
             first = len(call.prefix) if self.profile.position_keyed_draws else 0
             limit = -1 if call.limit is None else call.limit
-            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first))
+            inside = self.text(call.prefix[-8:]).endswith("\ufffd")
+            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first, inside))
         return output
 
     def abort(self, call: str) -> None:

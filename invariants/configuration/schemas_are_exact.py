@@ -25,6 +25,7 @@ from invariants.durability.payload import (
 from invariants.ledger.attempts import is_another_point, restore_point
 from protocol.config import Config
 from protocol.history import LifeStarted, Record, RestoreChosen, Restored
+from protocol.identity import is_chunk
 from protocol.judging import Durable, RestorePoint, RunStatus, Terms, Violation
 
 CONFIG, MANIFEST, TRAINING_INFO = "config.yaml", "manifest.json", "training_info.json"
@@ -147,8 +148,9 @@ def _rows(payload: Payload, path: str, shape: Any) -> Iterator[str]:
     for pair in pairs:
         try:
             key, data = pair
-            yield from payload.remembered(("I60", path, key, data), partial(_row, f"{path}: row {key}", data, shape))
-        except (ValueError, TypeError, msgspec.DecodeError):
+            right = shapes.CHUNK_ROW if path == STAGING and is_chunk(key) else shape
+            yield from payload.remembered(("I60", path, key, data), partial(_row, f"{path}: row {key}", data, right))
+        except (ValueError, TypeError, AttributeError, msgspec.DecodeError):
             yield f"{path} holds what is no row"
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from invariants.durability.held import PUBLICATION, HeldFindings
 from invariants.durability.payload import GYM, STAGING, OnDisk, Payload
+from invariants.prefix.chunks import cut_in
+from invariants.prefix.gate_around_the_save import FOLLOWED, GateAroundTheSave
 from protocol.history import CutTaken, Record
 from protocol.judging import Terms, Violation
 
@@ -14,21 +16,27 @@ OWNED_BY_CANONICAL = ("FINALIZED", "CLAIMED_FOR_TRAINING", "APPLIED_UNCHECKPOINT
 
 
 class EveryOwnedStagingRowIsSaved(OnDisk):
-    """Every staging row that a saved ledger or a saved episode owns is in the same save, with the digest its receipt names.
+    """Every staging row that a saved ledger or a saved episode owns is in the same save, with the digest its receipt names, and
+    the snapshot gate of a worker is closed from before the first freeze of a cut until the data plane's save is done.
 
     A call whose coordinate has no digest was not captured: nobody can say whether its row was stored, and nobody owns it.
     """
 
     invariant = "I13"
     needs = (CutTaken,)
-    sees = PUBLICATION
+    sees = (*PUBLICATION, *FOLLOWED)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.held = HeldFindings()
+        self.gate = GateAroundTheSave(terms)
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
+        if type(event) in FOLLOWED:
+            if self.gate.watched:
+                self.held.snapshot.extend(self.broken(text, record) for text in self.gate.on(record))
+            return ()
         if not isinstance(event, CutTaken):
             return self.held.release(event)
         if event.staging_missing:
@@ -78,5 +86,8 @@ def _recorded(payload: Payload, name: str, part: dict[str, Any]) -> Iterator[str
             if key not in named or "calls" not in record:
                 continue  # left out of the manifest, or a tool state
             rows = [call["key"] for call in record["calls"] if call["digest"]]
-            if rows != list(named[key]):
-                yield f"{key} goes on from {len(rows)} captured model calls, the manifest names {len(named[key])} rows of it"
+            cut = cut_in(record)
+            chunks = [] if cut is None else list(cut.keys)
+            if [*rows, *chunks] != list(named[key]):
+                found = f"{len(rows)} captured model calls" + (f" and {len(chunks)} chunks" if chunks else "")
+                yield f"{key} goes on from {found}, the manifest names {len(named[key])} rows of it"

@@ -75,9 +75,11 @@ class AFailedCutLeavesNothing(Judge):
             for call in self.asked.get((event.checkpoint, event.inventory), ()):
                 if call in self.frozen and self.where[call] == record.process:
                     yield f"the receipt of {event.checkpoint} leaves, and {call} is still frozen."
+                yield from self._left(call, "its receipt leaves")
         elif isinstance(event, CallEnded):
             if event.call in self.frozen:
                 yield f"{event.call} ended ({event.outcome}) while it is frozen."
+            yield from self._left(event.call, "it ends")
             self._forget(event.call)
         elif isinstance(event, ProcessKilled):
             for call in [call for call, worker in self.where.items() if worker == event.process]:
@@ -90,6 +92,7 @@ class AFailedCutLeavesNothing(Judge):
         if event.staged != staged:
             yield f"{call} is frozen with {event.staged} tokens staged; {staged} were sealed or restored."
         self.frozen[call], self.where[call] = event, worker
+        yield from self._left(call, "it is frozen again")
         self.rows[call] = {}
 
     def _sealed(self, event: CutSealed) -> Iterator[str]:
@@ -119,9 +122,11 @@ class AFailedCutLeavesNothing(Judge):
             return
         if call in self.frozen:
             yield f"{call} is acknowledged as {event.kind} ({event.reason}), and is still frozen."
-        left = self.rows.get(call)
+
+    def _left(self, call: str, when: str) -> Iterator[str]:
+        left = self.rows.pop(call, None)
         if left:
-            yield f"{call} is acknowledged as {event.kind} ({event.reason}), and {next(iter(left))} of its cut may still be staged."
+            yield f"{next(iter(left))} of a cut of {call} that failed may still be staged when {when}."
 
     def _forget(self, call: str) -> None:
         for known in (self.sealed, self.frozen, self.where, self.rows, self.failed):

@@ -61,7 +61,8 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
 class Rebuilt(msgspec.Struct, frozen=True, gc=False):
     """A prefix put together from its chunks. ``faults``: why it cannot be one, in words; then the rest is as far as it got.
 
-    ``content`` digests tokens and logprobs, ``version`` is the oldest of their weights, ``media`` the first chunk's items.
+    ``content`` digests tokens and logprobs, ``version`` is the oldest of their weights and ``newest`` the newest, ``media``
+    are the first chunk's items.
     """
 
     faults: tuple[str, ...]
@@ -72,6 +73,7 @@ class Rebuilt(msgspec.Struct, frozen=True, gc=False):
     finish: str = ""
     carry: str = ""
     media: tuple[Any, ...] = ()
+    newest: int = -1
 
 
 _chunk = msgspec.msgpack.Decoder(Chunk).decode
@@ -161,6 +163,7 @@ def rebuild(rows: Mapping[str, bytes], cut: Evidence, remember: Remember) -> Reb
         found[-1].finish,
         found[0].carry,
         tuple(extras_of(found[0]).get("media") or ()),
+        max(row.weight_version for row in found),
     )
 
 

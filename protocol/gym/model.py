@@ -86,7 +86,7 @@ class PolicyModel:
         async def one(worker: str, tickets: tuple[Ticket, ...]) -> None:
             inventory = inventory_digest(tickets)
             calls = tuple(ticket.call for ticket in tickets)
-            self.rt.record(CutAsked(worker, checkpoint, self.epoch, calls, inventory))
+            self.rt.record(CutAsked(worker, checkpoint, self.epoch, calls, inventory, timeout_s))
             request = CutCalls(checkpoint, self.rt.me, self.epoch, tickets, timeout_s)
             receipt: CutReceipt | None = None
             try:

@@ -13,8 +13,8 @@ from protocol.gym.participant import Kind, Participant, kind_of
 from protocol.gym.phases import Move, Phase
 from protocol.gym.records import SessionRecord, StateRecord
 from protocol.gym.sessions import AGENT, Installed, Sessions
-from protocol.history import EpisodeExported, EpisodeInstalled
-from protocol.identity import GymCheckpointEpisode
+from protocol.history import CutSaved, EpisodeExported, EpisodeInstalled
+from protocol.identity import GymCheckpointEpisode, model_call_id, staging_key
 from protocol.messages import SavedEpisode
 from protocol.parts import Layout, State
 from protocol.runtime import Runtime
@@ -94,6 +94,9 @@ async def export(
         for key in sorted(episodes) if kind else ():
             record = episodes[key].record
             rt.record(EpisodeExported(key, name, kind, record.turn))
+            if name == agent and (cut := records.cut_of(record)) is not None:
+                call = staging_key(key, model_call_id(record.turn))
+                rt.record(CutSaved(key, call, cut.keys, cut.count, cut.digest, cut.limit))
             saved.append(SavedEpisode(key, name, kind, records.staging_keys(record)))
     return tuple(saved)
 

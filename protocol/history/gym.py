@@ -156,6 +156,17 @@ class EpisodeExported(Event, frozen=True):
     turn: int
 
 
+class CutSaved(Event, frozen=True):
+    """Written by a commit beside an episode's boundary: what is durable of the model call that comes after it."""
+
+    key: str
+    call: str
+    keys: tuple[str, ...]
+    count: int
+    digest: str
+    limit: int
+
+
 class EpisodeCannotSave(Event, frozen=True):
     """Reported in ``restarts`` of a prepare, or in ``lost`` of a commit: it starts over."""
 

@@ -14,14 +14,53 @@ from protocol.data_plane.digests import (
     row_digest,
 )
 from protocol.data_plane.extras import Extras
+from protocol.history import CallAsked, EngineFound
 from protocol.identity import model_call_id
 from protocol.messages import Coordinate, Generate
+from protocol.parts import Capabilities
+
+
+def asked_of(request: Generate) -> CallAsked:
+    """What the request asks for, as the history tells of it."""
+    sampling, prefix = request.sampling, request.prefix
+    return CallAsked(
+        call=request.call,
+        carry=len(request.carry),
+        previous=request.previous_length,
+        limit=-1 if sampling.max_tokens is None else sampling.max_tokens,
+        seed=-1 if sampling.seed is None else sampling.seed,
+        temperature=sampling.temperature,
+        stop=len(sampling.stop),
+        bad_words=len(sampling.bad_words),
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        grammar=bool(sampling.grammar),
+        media=len(request.media),
+        prefix=0 if prefix is None else prefix.count,
+        keys=() if prefix is None else prefix.keys,
+        digest="" if prefix is None else prefix.digest,
+        prefix_limit=-1 if prefix is None else prefix.limit,
+    )
+
+
+def found_of(capabilities: Capabilities) -> EngineFound:
+    """What an engine says of itself, as the history tells of it."""
+    routes = capabilities.routes
+    layout = (0, 0, "") if routes is None else (routes.layers, routes.top_k, routes.dtype)
+    return EngineFound(capabilities.release, capabilities.position_keyed_draws, *layout)
 
 
 def delta_row(
-    request: Generate, version: int, tokens: Sequence[int], logprobs: Sequence[float], extras: Extras | None = None
+    request: Generate,
+    segments: tuple[tuple[int, int], ...],
+    tokens: Sequence[int],
+    logprobs: Sequence[float],
+    extras: Extras | None = None,
 ) -> StagedRow:
-    """Carry (mask 0, logprob 0), then what was generated (mask 1), with both digests filled in."""
+    """Carry (mask 0, logprob 0), then what was generated (mask 1), with both digests filled in.
+
+    ``segments``: (weight version, tokens) of what was generated, at least one.
+    """
     carried = len(request.carry)
     row = StagedRow(
         v=STAGED_ROW_VERSION,
@@ -38,10 +77,11 @@ def delta_row(
         tokens=request.carry + tuple(tokens),
         mask=(0,) * carried + (1,) * len(tokens),
         logprobs=(0.0,) * carried + as_float32s(logprobs),
-        weight_version=version,
+        weight_version=segments[0][0],
         digest="",
         cumulative="",
         extras=extras,
+        segments=segments if len(segments) > 1 else (),
     )
     return sealed_row(row, request.parent_cumulative)
 

@@ -18,6 +18,7 @@ from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
 from protocol.data_plane.extras import Extras
+from protocol.data_plane.routes import row_count
 from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
 from protocol.messages import (
@@ -211,12 +212,14 @@ class Cutter:
 
 
 def staged(row: ChunkRow, size: int) -> ChunkStaged:
-    """Of a chunk of ``size`` bytes that lies in staging now."""
+    """A chunk of ``size`` bytes that lies in staging now, as the history tells of it."""
+    routes = None if row.extras is None else row.extras.routes
+    rows = -1 if routes is None else row_count(routes)
     parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
-    content = prefix_content(row.tokens, row.logprobs)
     return ChunkStaged(
         call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
-        content=content, route_rows=-1, carried=0, extras=parts, bytes=size,
+        content=prefix_content(row.tokens, row.logprobs), route_rows=rows, carried=max(rows - len(row.tokens), 0),
+        extras=parts, bytes=size,
     )  # fmt: skip
 
 
@@ -380,8 +383,7 @@ class Group:
                 tokens=(*durable.tokens, *row.tokens),
                 logprobs=(*durable.logprobs, *row.logprobs),
                 digest=row.cumulative,
-                version=live.oldest,
-                newest=row.weight_version,
+                segments=live.segments(row.end),
                 finish=row.finish,
             )
         assert live.limit is not None

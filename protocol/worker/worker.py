@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 
 from protocol.calls import ask
-from protocol.config import Job
+from protocol.config import Job, Level
 from protocol.data_plane.digests import StagedRow, carry_digest
 from protocol.data_plane.extras import Extras, RouteBlock
 from protocol.data_plane.media import rejects
@@ -38,7 +38,7 @@ from protocol.messages import (
 from protocol.parts import Engine, EngineCall
 from protocol.runtime import Runtime
 from protocol.worker.batches import PrefixReader
-from protocol.worker.capture import coordinate_of, delta_row, lost_coordinate
+from protocol.worker.capture import asked_of, coordinate_of, delta_row, found_of, lost_coordinate
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.cut import RECEIPTS_KEPT, Cutter, Ended, ticket_of
 from protocol.worker.cuttable import effective_limit
@@ -77,6 +77,9 @@ class GenerationWorker:
             fault = replay_fault(self.engine.capabilities)
             if fault:
                 raise ConfigError(fault)
+
+        if self.job.level >= Level.PREFIX:
+            self.rt.record(found_of(self.engine.capabilities))
         self.rt.serve(
             {
                 Generate: self.generate,
@@ -113,6 +116,8 @@ class GenerationWorker:
 
     async def generate(self, request: Generate) -> Generated:
         """Raises Refusal (INFRA) while this worker has no weights: whatever it said would be nobody's."""
+        if self.job.level >= Level.PREFIX:
+            self.rt.record(asked_of(request))
         # Stamped at the beginning: a sync during the call does not change what the call counts as.
         version = self.version
         if version is None:
@@ -215,7 +220,7 @@ class GenerationWorker:
                 tokens, logprobs = live.tokens(0, look.tokens), live.logprobs(0, look.tokens)
                 routes = self.terminal_routes(live, len(tokens))
                 extras = with_tensors(None if routes is None else Extras(routes=routes), live.media)
-                row = delta_row(request, live.oldest, tokens, logprobs, extras)
+                row = delta_row(request, live.segments(len(tokens)), tokens, logprobs, extras)
                 coordinate = lost_coordinate(row) if live.unverified else await self.stage(row)
                 live.staged = coordinate.captured
                 if live.staged:

@@ -1,0 +1,79 @@
+"""I57: what batched I/O costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from invariants.durability.payload import STAGING, OnDisk, Payload
+from invariants.prefix.chunks import extras_of, read_chunk
+from protocol.config import Level
+from protocol.history import ChunkIssued, FaultInjected, PrefixReadDone, PrefixReadIssued, ProcessKilled, Record
+from protocol.identity import is_chunk
+from protocol.judging import Terms, Violation
+
+TOKEN_BYTES = 5 + 9  # of a chunk row: its id and its logprob
+ROW_BYTES = 2_048  # its names, digests and counts
+TENSOR_BYTES, ITEM_BYTES = 512, 512  # of what it says of a media tensor and of an item
+
+
+class BatchesAreBounded(OnDisk):
+    """A batched read of N chunk rows costs one request, or N + 1 where some could not be read together, and is bounded by rows
+    alone; a put is bounded by rows and token positions; and no chunk row holds media bytes.
+
+    A read is cut short only where it is full: two that leave at one instant would have fitted into one.
+    """
+
+    invariant = "I57"
+    needs = (ChunkIssued, PrefixReadDone)
+    sees = (FaultInjected, PrefixReadIssued, ProcessKilled)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        capture = terms.job.token_capture
+        self.rows_max = capture.generation_prefix_batch_size
+        self.positions_max = capture.generation_prefix_token_budget
+        self.last: dict[str, tuple[float, int]] = {}  # worker -> when its newest read left, and its keys
+        self.disturbed = False
+
+    @classmethod
+    def applies(cls, terms: Terms) -> bool:
+        return terms.job.level >= Level.PREFIX
+
+    def on(self, record: Record) -> Iterable[Violation]:
+        return [self.broken(text, record) for text in self._wrong(record)]
+
+    def _wrong(self, record: Record) -> Iterator[str]:
+        event, worker = record.event, record.process
+        if isinstance(event, ChunkIssued):
+            if event.rows > self.rows_max:
+                yield f"{event.key} is put with {event.rows} rows; {self.rows_max} are allowed."
+            if event.positions > self.positions_max and event.rows > 1:
+                yield f"{event.key} is put with {event.positions} token positions; {self.positions_max} are allowed."
+        elif isinstance(event, PrefixReadIssued):
+            if event.keys > self.rows_max:
+                yield f"{event.keys} chunks are read at once; {self.rows_max} are allowed."
+            at, keys = self.last.get(worker, (-1.0, 0))
+            if at == record.time and keys + event.keys <= self.rows_max and not self.disturbed:
+                yield f"{worker} reads {keys} chunks and {event.keys} at one instant; {self.rows_max} fit into one read."
+            self.last[worker] = record.time, event.keys
+        elif isinstance(event, PrefixReadDone):
+            if event.gets > event.keys + 1:
+                yield f"{event.keys} chunks took {event.gets} requests; {event.keys + 1} are enough."
+            if event.gets > 1 and not event.failed and not self.disturbed:
+                yield f"{event.keys} chunks took {event.gets} requests, and none has failed."
+            self.disturbed = self.disturbed or event.failed > 0
+        else:
+            self.disturbed = True
+
+    def examine(self, payload: Payload) -> Iterator[str]:
+        for key, data in payload.read(STAGING) or ():
+            row = read_chunk(data) if is_chunk(key) else None
+            if row is None:
+                continue
+            extras = extras_of(row)
+            media = extras.get("media") or ()
+            said = sum(ITEM_BYTES + TENSOR_BYTES * len(item["tensors"]) for item in media)
+            routes = len((extras.get("routes") or {}).get("data", b""))
+            most = ROW_BYTES + TOKEN_BYTES * len(row.tokens) + routes + said
+            if len(data) > most:
+                yield f"{key} has {len(data)} bytes; its {len(row.tokens)} tokens, routes and media digests need {most} at most"
