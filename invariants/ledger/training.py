@@ -35,7 +35,7 @@ def rows_of(rows: Iterable[TrainedRow]) -> Rows:
 
 def substance(row: TrainedRow) -> tuple[Any, ...]:
     """A row without its physical id."""
-    return (row.prompt, row.content, row.spans, row.tools, row.reward, row.valid)
+    return (row.prompt, row.content, row.spans, row.segments, row.tools, row.reward, row.valid)
 
 
 class TrainsAsTheReference(Judge):
@@ -43,8 +43,8 @@ class TrainsAsTheReference(Judge):
     and weights equal the reference's wherever they are equal by right.
 
     By right: prompts always; under in_order the prompts of each step and the skipped set (unless prompts may be
-    dropped); a row's content, reward and admission where its weight-version spans and its tool replies are the
-    reference's (a reward given relative to its siblings: where all of theirs are, and all were ranked together);
+    dropped); a row's content, reward and admission where its weight-version spans (of a restored call: those of its prefix
+    and of its tail) and its tool replies are the reference's (a reward given relative to its siblings: where all of theirs are, and all were ranked together);
     weights while every row up to them is. Under a fixed-order contract: everything.
     """
 
@@ -255,7 +255,7 @@ class TrainsAsTheReference(Judge):
             elif fixed:
                 if substance(row) != substance(other):
                     found.append(f"row {at} of step {step} is not the reference's ({_difference(row, other)})")
-            elif row.valid and other.valid and row.spans == other.spans and row.tools == other.tools:
+            elif row.valid and other.valid and _same_weights(row, other) and row.tools == other.tools:
                 if row.content != other.content or (row.reward != other.reward and row.ordinal not in others):
                     found.append(
                         f"row {at} of step {step} has the reference's spans and tools, but not its {_difference(row, other)}"
@@ -286,6 +286,11 @@ class TrainsAsTheReference(Judge):
         )
         if passed != want:
             found.append(f"prompts {passed[:6]} were passed over, in the reference {want[:6]}")
+
+
+def _same_weights(row: TrainedRow, other: TrainedRow) -> bool:
+    """A call that went on under newer weights than its restored prefix is not what one weight version would have said."""
+    return (row.spans, row.segments) == (other.spans, other.segments)
 
 
 def _difference(row: TrainedRow, other: TrainedRow) -> str:

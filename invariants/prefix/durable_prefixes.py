@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from invariants.durability.payload import GYM, STAGING, Payload, payloads
 from invariants.ledger.attempts import restore_point
