@@ -2,7 +2,7 @@
 
 A shape is a type (``int`` takes no bool, ``float`` takes an int too), ``Exactly(value)``, ``OneOf(names)``, ``Maybe(shape)``
 for null or a shape, ``[shape]`` for a list, ``{name: shape}`` for a table with exactly these keys, ``Some(table)``
-for one that may lack any of them, ``Each(shape)`` for a
+for one that may lack any of them, ``AtLeast(table, table)`` for one that may lack those of the second, ``Each(shape)`` for a
 table with any keys, or ``Opaque()`` for any value that JSON has. What is read here is written down here: no type of the
 core is asked.
 """
@@ -41,6 +41,12 @@ class Each:
 @dataclass(frozen=True)
 class Some:
     table: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    table: dict[str, Any]
+    further: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,10 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
             yield f"{place} is no table"
             return
         yield from differences(value, {name: inner for name, inner in shape.table.items() if name in value}, place)
+    elif isinstance(shape, AtLeast):
+        further = shape.further if isinstance(value, dict) else {}
+        held = {name: inner for name, inner in further.items() if name in value}
+        yield from differences(value, {**shape.table, **held}, place)
     elif isinstance(shape, Maybe):
         if value is not None:
             yield from differences(value, shape.shape, place)
@@ -189,28 +199,31 @@ PARTICIPANT = {"schema": Exactly(1), "participant": str, "checkpoint": str, "cou
 RECORDS = Each(Opaque())
 BOOTSTRAP = {"schema": Exactly(2), "trainer_version": Exactly(0), "fingerprint": str}
 TRAINING_INFO = {"schema": Exactly(1), "step": int, "trainer_version": int, "epoch": int, "fingerprint": str}
-STAGED_ROW = {
-    "v": Exactly(2),
-    "key": str,
-    "rollout_id": str,
-    "attempt": int,
-    "call": str,
-    "ordinal": int,
-    "generation": int,
-    "turn": int,
-    "mode": OneOf(("text", "token_in")),
-    "parent": str,
-    "previous_length": int,
-    "tokens": [int],
-    "mask": [int],
-    "logprobs": [float],
-    "weight_version": int,
-    "digest": str,
-    "cumulative": str,
-}
 TENSOR = {"name": str, "dtype": str, "shape": [int], "sha256": str}
 MEDIA = {"kind": OneOf(("image", "video")), "source": str, "position": int, "length": int, "tensors": [TENSOR]}
 ROUTES = {"dtype": OneOf(("int8", "int16", "int32")), "layers": int, "top_k": int, "data": bytes}
+STAGED_ROW = AtLeast(
+    {
+        "v": Exactly(2),
+        "key": str,
+        "rollout_id": str,
+        "attempt": int,
+        "call": str,
+        "ordinal": int,
+        "generation": int,
+        "turn": int,
+        "mode": OneOf(("text", "token_in")),
+        "parent": str,
+        "previous_length": int,
+        "tokens": [int],
+        "mask": [int],
+        "logprobs": [float],
+        "weight_version": int,
+        "digest": str,
+        "cumulative": str,
+    },
+    {"extras": Some({"routes": ROUTES, "media": [MEDIA], "tensors": [bytes]})},
+)
 CHUNK_ROW = {
     "v": Exactly(1),
     "key": str,
@@ -232,20 +245,23 @@ CHUNK_ROW = {
     "digest": str,
     "cumulative": str,
 }
-CANONICAL_ROW = {
-    "v": Exactly(1),
-    "sample": str,
-    "group": str,
-    "ordinal": int,
-    "generation": int,
-    "tokens": [int],
-    "mask": [int],
-    "logprobs": [float],
-    "prompt_length": int,
-    "spans": [[int]],
-    "reward": float,
-    "sample_mask": int,
-    "tools": str,
-    "keys": [str],
-    "digest": str,
-}
+CANONICAL_ROW = AtLeast(
+    {
+        "v": Exactly(1),
+        "sample": str,
+        "group": str,
+        "ordinal": int,
+        "generation": int,
+        "tokens": [int],
+        "mask": [int],
+        "logprobs": [float],
+        "prompt_length": int,
+        "spans": [[int]],
+        "reward": float,
+        "sample_mask": int,
+        "tools": str,
+        "keys": [str],
+        "digest": str,
+    },
+    {"routes": ROUTES, "media": [MEDIA], "tensors": [bytes]},
+)

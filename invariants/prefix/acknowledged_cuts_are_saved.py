@@ -134,13 +134,17 @@ class AcknowledgedCutsAreSaved(Judge):
                 continue
             try:
                 found = saved_cuts(payload.read, gym)
-                named = [f"{one['rollout_id']}-a{one['attempt']}" for part in gym["instances"].values() for one in part["episodes"]]
+                named = [
+                    f"{one['rollout_id']}-a{one['attempt']}" for part in gym["instances"].values() for one in part["episodes"]
+                ]
             except (KeyError, TypeError, AttributeError):
                 continue  # a Gym part of another shape is I26's
             for key in named:
                 if found.get(key) != said.get(key):
                     ours, theirs = (None if one is None else one[1] for one in (found.get(key), said.get(key)))
-                    yield self.broken(f"{payload.source}: the record of {key} has {_said(ours)}, it was saved with {_said(theirs)}.")
+                    yield self.broken(
+                        f"{payload.source}: the record of {key} has {_said(ours)}, it was saved with {_said(theirs)}."
+                    )
 
 
 def turn_of(key: str, cut: Evidence) -> int:

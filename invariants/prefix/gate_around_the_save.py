@@ -82,9 +82,7 @@ class GateAroundTheSave:
     def _shut(self, worker: str) -> bool:
         return not self.saved and (worker in self.frozen or worker in self.cut)
 
-    def _closed(
-        self, worker: str, call: str, checkpoint: str, what: str, known: dict[str, dict[tuple[str, int], None]]
-    ) -> None:
+    def _closed(self, worker: str, call: str, checkpoint: str, what: str, known: dict[str, dict[tuple[str, int], None]]) -> None:
         if checkpoint != self.checkpoint or self.saved:
             return
         asked = self.asked.get((worker, call))

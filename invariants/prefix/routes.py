@@ -28,4 +28,8 @@ def rows_in(row: Chunk) -> int:
 def missing_rows(routes: Any) -> list[int]:
     """Which rows of a block are the sentinel: -1 in every place."""
     size, data = row_bytes(routes), routes["data"]
-    return [index for index in range(len(data) // size) if data[index * size : (index + 1) * size] == SENTINEL * size] if size else []
+    return (
+        [index for index in range(len(data) // size) if data[index * size : (index + 1) * size] == SENTINEL * size]
+        if size
+        else []
+    )

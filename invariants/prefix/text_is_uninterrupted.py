@@ -34,8 +34,12 @@ class TextIsUninterrupted(Judge):
             self.restored[event.call] = None
         elif event.outcome in ANSWERED:
             if event.plain and event.text != event.plain:
-                text = f"The text of {event.call} is not that of its {event.generated} tokens ({event.text[:8]}, {event.plain[:8]})."
+                text = (
+                    f"The text of {event.call} is not that of its {event.generated} tokens ({event.text[:8]}, {event.plain[:8]})."
+                )
                 return (self.broken(text, record),)
             if event.call in self.restored and not event.plain:
-                return (self.broken(f"The text of {event.call}, which goes on from a prefix, was compared with nothing.", record),)
+                return (
+                    self.broken(f"The text of {event.call}, which goes on from a prefix, was compared with nothing.", record),
+                )
         return ()
