@@ -74,13 +74,18 @@ class Output(Protocol):
     @property
     def routed(self) -> int: ...
     @property
+    def pieces(self) -> Sequence[RoutePiece]:
+        """Route pieces of a call that has finished, as they came with its last output; none before, and none without routes."""
+        ...
+
+    @property
     def finish(self) -> str: ...
     def more(self) -> Awaitable[None]:
         """Until something was appended since this was called, or the call is over."""
         ...
 
     def done(self) -> Awaitable[None]:
-        """Until ``finish`` is set and every token has its logprob."""
+        """Until ``finish`` is set, every token has its logprob and every token that was fed its route row."""
         ...
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -43,9 +43,15 @@ def _wrong(values: dict[str, Any], kinds: dict[str, Any], where: str) -> list[st
             wrong.append(f"{where}.{name} is not a known key; known are {', '.join(sorted(kinds))}")
             continue
         kind = kinds[name]
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
-            inner = {field.name: field.type for field in msgspec.structs.fields(kind)}
-            wrong += _wrong(value, inner, f"{where}.{name}")
+        struct = next(
+            (each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)), None
+        )
+        found = []
+        if struct is not None and isinstance(value, dict):
+            inner = {field.name: field.type for field in msgspec.structs.fields(struct)}
+            found = _wrong(value, inner, f"{where}.{name}")
+        if found:
+            wrong += found
             continue
         try:
             msgspec.convert(value, kind)
@@ -53,7 +59,7 @@ def _wrong(values: dict[str, Any], kinds: dict[str, Any], where: str) -> list[st
             wrong.append(f"{where}.{name} is {value!r}: {str(error)[0].lower()}{str(error)[1:]}")
             continue
         numbers = value if isinstance(value, list) else [value]
-        if any(not isinstance(number, list | dict) and not 0 <= number < math.inf for number in numbers):
+        if any(isinstance(number, int | float) and not 0 <= number < math.inf for number in numbers):
             wrong.append(f"{where}.{name} is {value!r}: it must be 0 or more")
         elif name.endswith("_s") and isinstance(value, list) and value[0] > value[1]:
             wrong.append(f"{where}.{name} is {value!r}: its first number must not be above its second")

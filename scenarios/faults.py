@@ -222,9 +222,11 @@ class OfRows(Verb):
 
 
 class PartialPut(OfRows):
-    """The next ``times`` puts of at least ``at_least`` rows store their first ``rows`` rows, and fail."""
+    """The next ``times`` puts of at least ``at_least`` rows store their first ``rows`` rows, and fail: they are refused, or,
+    ``silent``, never answered."""
 
     rows: int = Field(ge=0)
+    how: Literal["refused", "silent"] = "refused"
     at_least: int = Field(default=1, ge=1)
     times: int = Field(default=1, ge=1)
 
@@ -250,7 +252,7 @@ class BadRow(OfRows):
 
 
 class Outage(OfRows):
-    """From the next request of this ``request`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
+    """From the next such ``request`` on, and for ``for_s``, such requests come to nothing: they are refused, or,
     ``silent``, never answered."""
 
     request: Literal["put", "get", "clear", "all"] = "all"

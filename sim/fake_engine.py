@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,7 +17,9 @@ from protocol.history import EngineAborted, EngineStarted, TokensGenerated
 from protocol.messages import MediaSource
 from protocol.parts import Capabilities, Detokenizer, EngineCall, Media, RoutePiece
 from protocol.runtime import Runtime
+from sim.fake_routes import Experts, FakeRoutes, RouteKnobs
 from sim.media import FakeMedia, MediaStore
+from sim.runtime import SimRuntime
 
 VOCABULARY = 50_000
 STOP_TOKEN = VOCABULARY - 1
@@ -39,6 +41,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     race: float = 0.25  # chance that the engine appends a token between two looks at its output
     stop_token: bool = False  # a call that ends by itself ends in a token that is no part of its text
     position_keyed_draws: bool = True
+    routes: RouteKnobs | None = None  # a mixture of experts, and which of them each token goes to
 
     @classmethod
     def of(cls, knobs: EngineProfile | Mapping[str, Any] | None) -> EngineProfile:
@@ -66,10 +69,25 @@ class FakeEngine:
         knobs = None if isinstance(profile, EngineProfile) else profile
         self.pictures = FakeMedia(rt, store or MediaStore(), knobs)
         self.outputs: dict[str, FakeOutput] = {}
+        self.experts: Experts | None = None
+        if self.profile.routes is not None:
+            self.experts = Experts(self.profile.routes)
+            self.loop = cast("SimRuntime", rt).loop("engine")
+            self.loop.steps.duration = lambda step: self.profile.token_s
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(release="fake", position_keyed_draws=self.profile.position_keyed_draws)
+        routes = self.profile.routes
+        return Capabilities(
+            release="fake",
+            position_keyed_draws=self.profile.position_keyed_draws,
+            routes=routes.layout if routes is not None else None,
+        )
+
+    def now(self) -> float:
+        """Seconds that the engine has had for its work: what runs on its loop between two steps takes them away from it."""
+        now = self.rt.now()
+        return now if self.experts is None else self.loop.steps.worked(now)
 
     def start(self, call: EngineCall) -> FakeOutput:
         output = self.outputs[call.call] = FakeOutput(self, call)
@@ -86,13 +104,24 @@ class FakeEngine:
             self.outputs[call].abort()
 
     def release(self, call: str) -> None:
-        self.outputs.pop(call, None)
+        output = self.outputs.pop(call, None)
+        if output is not None:
+            output.leave()
 
     def races(self, call: str) -> bool:
         return self.rt.random("engine-race", call).random() < self.profile.race
 
     def route_pieces(self, asked: Sequence[tuple[str, int]]) -> list[tuple[RoutePiece, ...]]:
-        return [() for _ in asked]
+        found: list[tuple[RoutePiece, ...]] = []
+        for call, since in asked:
+            output = self.outputs.get(call)
+            pieces: Sequence[RoutePiece] = ()
+            if output is not None and output.routes is not None:
+                output.advance()
+                pieces = output.routes.pieces(since)
+                self.loop.copy(len(pieces))
+            found.append(tuple(pieces))
+        return found
 
     def detokenizer(self, before: Sequence[int]) -> Detokenizer:
         return _NoText()
@@ -159,7 +188,7 @@ class FakeOutput:
         self.engine = engine
         self.call = call
         rt, profile = engine.rt, engine.profile
-        self.began = rt.now()
+        self.began = engine.now()
         self.given = len(call.prefix)
         tokens, logprobs, self.ends = engine.continued(call)
         self.answer = tokens, logprobs
@@ -172,6 +201,17 @@ class FakeOutput:
         self.scored: list[float] = []
         self.aborted = False
         self.over = rt.signal()
+        self.routes: FakeRoutes | None = None
+        if engine.experts is not None:
+            drawn = (keyed(call.ordinal, call.generation, call.turn) >> 11) * 2.0**-53
+            self.routes = FakeRoutes(engine.experts, engine.loop, call, self.count, drawn)
+            engine.loop.steps.join(rt.now())
+        self.runs = self.routes is not None  # it takes part in the steps of the engine's loop
+
+    def leave(self) -> None:
+        if self.runs:
+            self.runs = False
+            self.engine.loop.steps.leave(self.engine.rt.now())
 
     # --- when
 
@@ -199,11 +239,22 @@ class FakeOutput:
     def advance(self) -> None:
         if self.aborted:
             return
-        now = self.engine.rt.now()
+        now = self.engine.now()
         lag = self.engine.profile.logprob_lag * self.engine.profile.token_s
         self.publish(self.there(now), min(self.there(now - lag), self.count))
         if now >= self.end:
             self.publish(self.count, self.count)
+        if self.routes is not None:
+            row_lag = self.routes.experts.knobs.lag * self.engine.profile.token_s
+            self.routes.advance(self.fed(now - row_lag), now >= self.end)
+
+    def fed(self, now: float) -> int:
+        """How many tokens were there at an earlier time."""
+        low, high = 0, len(self.seen)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.at(middle) <= now else (low, middle - 1)
+        return low
 
     @property
     def end(self) -> float:
@@ -225,7 +276,12 @@ class FakeOutput:
 
     @property
     def routed(self) -> int:
-        return -1
+        self.advance()
+        return -1 if self.routes is None else self.routes.routed
+
+    @property
+    def pieces(self) -> Sequence[RoutePiece]:
+        return self.routes.pieces() if self.routes is not None and self.finish == self.ends else ()
 
     @property
     def finish(self) -> str:
@@ -236,16 +292,19 @@ class FakeOutput:
 
     async def more(self) -> None:
         rt = self.engine.rt
-        before = len(self.seen), len(self.scored)
-        while (len(self.seen), len(self.scored)) == before and not self.aborted and len(self.scored) < self.count:
+        before = self.published()
+        while self.published() == before and not self.aborted and len(self.scored) < self.count:
             await rt.first_of(self.over.wait(), timeout_s=self.engine.profile.token_s)
             self.advance()
+
+    def published(self) -> tuple[int, int, int]:
+        return len(self.seen), len(self.scored), 0 if self.routes is None else self.routes.routed
 
     async def done(self) -> None:
         rt = self.engine.rt
         for until, tell in ((self.middle, self.tell_middle), (self.count, self.tell_end)):
             while not self.aborted:
-                left = (self.at(until) if until == self.middle else self.end) - rt.now()
+                left = (self.at(until) if until == self.middle else self.end) - self.engine.now()
                 if left < INSTANT_S:
                     break
                 await rt.first_of(self.over.wait(), timeout_s=left)
@@ -262,13 +321,19 @@ class FakeOutput:
         tokens, logprobs = self.answer
         before = self.engine.recalled(self.call)
         content = generated_digest((*self.call.prefix, *tokens), (*before, *logprobs)) if before is not None else "unknown"
-        self.engine.rt.record(TokensGenerated(self.call.call, self.given + self.count, content))
+        routes = ""
+        if self.routes is not None:
+            self.routes.advance(self.count, True)
+            routes = self.routes.digest()
+        self.leave()
+        self.engine.rt.record(TokensGenerated(self.call.call, self.given + self.count, content, routes))
 
     def abort(self) -> None:
         if self.aborted or len(self.scored) == self.count:
             return
         self.advance()
         self.aborted = True
+        self.leave()
         self.engine.rt.record(EngineAborted(self.call.call, self.given + len(self.seen)))
         self.over.set()
 

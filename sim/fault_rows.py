@@ -1,6 +1,6 @@
 """Faults of the data plane: what becomes of the rows of a put, of a get, of a delete.
 
-partial_put   the next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail
+partial_put   the next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail or are never answered
 lose_rows     the next ``times`` gets from ``partition`` that find more than nothing come back ``rows`` rows short
 bad_row       one row of the next put (get) cannot be stored (read): whatever holds its key is refused, ``times`` times
 outage        from the next request on, and for ``for_s``, requests come to nothing: refused, or never answered
@@ -11,8 +11,8 @@ so many rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from protocol.identity import is_chunk
 from sim.armed import DONE, Armed
@@ -65,7 +65,7 @@ class RowFaults:
             case "partial_put" if operation == "put" and len(keys) >= given.get("at_least", 1):
                 kept = min(int(given["rows"]), len(keys))
                 armed.done(f"a put stored {kept} of {len(keys)} rows in {partition}, and failed")
-                return Trouble(kept, f"put into {partition}: {kept} of {len(keys)} rows were stored")
+                return Trouble(kept, f"put into {partition}: {kept} of {len(keys)} rows were stored", silent(given))
             case "lose_rows" if operation == "get" and found and len(keys) >= given.get("at_least", 1):
                 lost = min(int(given["rows"]), found)
                 armed.done(f"a get from {partition} came back with {found - lost} of {found} rows")
@@ -90,8 +90,11 @@ class RowFaults:
         until = self._until.setdefault(armed, now + for_s)
         if now > until:
             return None
-        silent = armed.arguments.get("how", "refused") == "silent"
         if armed.state != DONE:
             armed.done(f"requests come to nothing for {for_s:g} s, first a {operation} of {rows} rows")
         armed.left += 1  # it is counted by time
-        return Trouble(0, f"{operation}: the data plane is out of order", silent)
+        return Trouble(0, f"{operation}: the data plane is out of order", silent(armed.arguments))
+
+
+def silent(arguments: Mapping[str, Any]) -> bool:
+    return bool(arguments.get("how", "refused") == "silent")

@@ -42,7 +42,7 @@ class StepClock:
     holds have put off a step, for those that any has.
     """
 
-    __slots__ = ("_end", "_free_from", "_start", "delays", "duration", "ended", "last_end", "running")
+    __slots__ = ("_end", "_free_from", "_held_s", "_start", "delays", "duration", "ended", "last_end", "running")
 
     def __init__(self, duration: Callable[[int], float] = lambda step: STEP_S) -> None:
         self.duration = duration
@@ -53,6 +53,7 @@ class StepClock:
         self._start = 0.0  # of the step that runs or comes next
         self._end: float | None = None  # of the same; None while nothing runs
         self._free_from = 0.0  # the end of the last hold
+        self._held_s = 0.0  # by all holds, to their ends
 
     def join(self, now: float) -> int:
         """A call begins to run: the first step that decodes a token of it."""
@@ -96,10 +97,15 @@ class StepClock:
         self.advance(now)
         return self._end is None or self._start >= now - EPSILON_S
 
+    def worked(self, now: float) -> float:
+        """Time, less that for which the loop was held: it stands still during a hold."""
+        return now - self._held_s + max(0.0, self._free_from - now)
+
     def hold(self, now: float, seconds: float) -> None:
         """The loop is held from now on, which is in a gap: the next step begins later."""
         self.advance(now)
         self._free_from = now + seconds
+        self._held_s += seconds
         if self._end is not None:
             delay = self._free_from - self._start
             self._start += delay

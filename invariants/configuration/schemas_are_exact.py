@@ -80,8 +80,8 @@ class SchemasAreExact(OnDisk):
             yield from payload.remembered(("I60", CONFIG, payload.files[CONFIG]), partial(self._config, payload))
         if payload.sequence == 0 and TRAINING_INFO in payload.files:
             yield from _part(payload, TRAINING_INFO, shapes.TRAINING_INFO)
-        for path, rows in ROWS.items():
-            yield from _some(_rows(payload, path, rows))
+        for path, shape in ROWS.items():
+            yield from _some(_rows(payload, path, shape))
 
     def _config(self, payload: Payload) -> tuple[str, ...]:
         return tuple(_some(differences(_json(payload, CONFIG), job_shape(type(self.terms.job)), CONFIG)))

@@ -1,8 +1,9 @@
 """The files of docs/design.md section 2 as shapes, and how plain data differs from one.
 
 A shape is a type (``int`` takes no bool, ``float`` takes an int too), ``Exactly(value)``, ``OneOf(names)``, ``Maybe(shape)``
-for null or a shape, ``[shape]`` for a list, ``{name: shape}`` for a table with exactly these keys, ``Some(table)``
-for one that may lack any of them, ``AtLeast(table, table)`` for one that may lack those of the second, ``Each(shape)`` for a
+for null or a shape, ``[shape]`` for a list, ``{name: shape}`` for a table with exactly these keys
+(one with ``Absent(shape)`` may be missing), ``Some(table)``
+for one that may lack any of them, ``Each(shape)`` for a
 table with any keys, or ``Opaque()`` for any value that JSON has. What is read here is written down here: no type of the
 core is asked.
 """
@@ -34,6 +35,13 @@ class Maybe:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """In a table: its key may be missing; where it is there, it is of ``shape``."""
+
+    shape: Any
+
+
+@dataclass(frozen=True)
 class Each:
     shape: Any
 
@@ -41,12 +49,6 @@ class Each:
 @dataclass(frozen=True)
 class Some:
     table: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class AtLeast:
-    table: dict[str, Any]
-    further: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
             yield f"{place} is no table"
             return
         if value.keys() != shape.keys():
-            yield from (f"{place}.{name} is missing" for name in shape if name not in value)
+            yield from (
+                f"{place}.{name} is missing" for name, inner in shape.items() if name not in value and type(inner) is not Absent
+            )
             yield from (f"{place}.{name} is no field of it" for name in value if name not in shape)
         for name, inner in shape.items():
             item = value.get(name, MISSING)
@@ -89,10 +93,8 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
             yield f"{place} is no table"
             return
         yield from differences(value, {name: inner for name, inner in shape.table.items() if name in value}, place)
-    elif isinstance(shape, AtLeast):
-        further = shape.further if isinstance(value, dict) else {}
-        held = {name: inner for name, inner in further.items() if name in value}
-        yield from differences(value, {**shape.table, **held}, place)
+    elif isinstance(shape, Absent):
+        yield from differences(value, shape.shape, place)
     elif isinstance(shape, Maybe):
         if value is not None:
             yield from differences(value, shape.shape, place)
@@ -202,28 +204,28 @@ TRAINING_INFO = {"schema": Exactly(1), "step": int, "trainer_version": int, "epo
 TENSOR = {"name": str, "dtype": str, "shape": [int], "sha256": str}
 MEDIA = {"kind": OneOf(("image", "video")), "source": str, "position": int, "length": int, "tensors": [TENSOR]}
 ROUTES = {"dtype": OneOf(("int8", "int16", "int32")), "layers": int, "top_k": int, "data": bytes}
-STAGED_ROW = AtLeast(
-    {
-        "v": Exactly(2),
-        "key": str,
-        "rollout_id": str,
-        "attempt": int,
-        "call": str,
-        "ordinal": int,
-        "generation": int,
-        "turn": int,
-        "mode": OneOf(("text", "token_in")),
-        "parent": str,
-        "previous_length": int,
-        "tokens": [int],
-        "mask": [int],
-        "logprobs": [float],
-        "weight_version": int,
-        "digest": str,
-        "cumulative": str,
-    },
-    {"extras": Some({"routes": ROUTES, "media": [MEDIA], "tensors": [bytes]})},
-)
+CHUNK_EXTRAS = {"routes": Absent(Maybe(ROUTES)), "media": Absent([MEDIA])}
+EXTRAS = {**CHUNK_EXTRAS, "tensors": Absent([bytes])}
+STAGED_ROW = {
+    "v": Exactly(2),
+    "key": str,
+    "rollout_id": str,
+    "attempt": int,
+    "call": str,
+    "ordinal": int,
+    "generation": int,
+    "turn": int,
+    "mode": OneOf(("text", "token_in")),
+    "parent": str,
+    "previous_length": int,
+    "tokens": [int],
+    "mask": [int],
+    "logprobs": [float],
+    "weight_version": int,
+    "digest": str,
+    "cumulative": str,
+    "extras": Absent(EXTRAS),
+}
 CHUNK_ROW = {
     "v": Exactly(1),
     "key": str,
@@ -241,27 +243,27 @@ CHUNK_ROW = {
     "limit": int,
     "finish": OneOf(("", "stop", "length")),
     "weight_version": int,
-    "extras": Maybe(Some({"routes": ROUTES, "media": [MEDIA]})),
+    "extras": Maybe(CHUNK_EXTRAS),
     "digest": str,
     "cumulative": str,
 }
-CANONICAL_ROW = AtLeast(
-    {
-        "v": Exactly(1),
-        "sample": str,
-        "group": str,
-        "ordinal": int,
-        "generation": int,
-        "tokens": [int],
-        "mask": [int],
-        "logprobs": [float],
-        "prompt_length": int,
-        "spans": [[int]],
-        "reward": float,
-        "sample_mask": int,
-        "tools": str,
-        "keys": [str],
-        "digest": str,
-    },
-    {"routes": ROUTES, "media": [MEDIA], "tensors": [bytes]},
-)
+CANONICAL_ROW = {
+    "v": Exactly(1),
+    "sample": str,
+    "group": str,
+    "ordinal": int,
+    "generation": int,
+    "tokens": [int],
+    "mask": [int],
+    "logprobs": [float],
+    "prompt_length": int,
+    "spans": [[int]],
+    "reward": float,
+    "sample_mask": int,
+    "tools": str,
+    "keys": [str],
+    "digest": str,
+    "routes": Absent(Maybe(ROUTES)),
+    "media": Absent([MEDIA]),
+    "tensors": Absent([bytes]),
+}

@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from invariants.ledger.attempts import restore_point
+from invariants.ledger.attempts import gym_attempt_of, restore_point
+from protocol.config import Level
 from protocol.history import (
     AttemptSealed,
     CallBegun,
     CohortJudged,
     GroupDropped,
     OptimizerApplied,
+    PrefixRestored,
     ProcessStarted,
     PromptPassedOver,
     Record,
@@ -45,13 +47,14 @@ class TrainsAsTheReference(Judge):
     By right: prompts always; under in_order the prompts of each step and the skipped set (unless prompts may be
     dropped); a row's content, reward and admission where its weight-version spans and its tool replies are the
     reference's (a reward given relative to its siblings: where all of theirs are, and all were ranked together);
-    weights while every row up to them is. Under a fixed-order contract: everything.
+    weights while every row up to them is. Under a fixed-order contract: everything. A call that goes on after a prefix of other
+    weights than its own is no call of either: its row is compared in its prompt alone.
     """
 
     invariant = "PARITY-1"
     needs = (OptimizerApplied, StepCommitted)
-    sees = (AttemptSealed, CallBegun, CohortJudged, GroupDropped, ProcessStarted, PromptPassedOver, Restored, WeightsLoaded,
-            WeightsSynced)  # fmt: skip
+    sees = (AttemptSealed, CallBegun, CohortJudged, GroupDropped, PrefixRestored, ProcessStarted, PromptPassedOver, Restored,
+            WeightsLoaded, WeightsSynced)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -67,6 +70,8 @@ class TrainsAsTheReference(Judge):
         self.apart: dict[int, None] = {}  # prompts of which some siblings were ranked without the others
         self.ranked: dict[str, dict[str, None]] = {}  # sample -> its executions against which siblings were ranked
         self.ended = False
+        self.begun: dict[str, int] = {}  # call -> version of its worker
+        self.mixed: dict[str, None] = {}  # calls that go on after a prefix of other weights
         self.version = 0  # of the trainer's weights
         self.synced = -1  # the last version that every worker carries, -1: none in this life
         self.restarted: dict[str, None] = {}  # workers that began again in this life: they carry nothing until the next sync
@@ -81,7 +86,12 @@ class TrainsAsTheReference(Judge):
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
         if type(event) is CallBegun:
+            self.begun[event.call] = event.version
             return self._begun(event, record)
+        if type(event) is PrefixRestored:
+            if event.version != self.begun.get(event.call):
+                self.mixed[event.call] = None
+            return ()
         if type(event) is OptimizerApplied:
             return self._applied(event, record)
         if type(event) is StepCommitted:
@@ -255,11 +265,20 @@ class TrainsAsTheReference(Judge):
             elif fixed:
                 if substance(row) != substance(other):
                     found.append(f"row {at} of step {step} is not the reference's ({_difference(row, other)})")
+            elif self._is_mixed(row):
+                continue
             elif row.valid and other.valid and row.spans == other.spans and row.tools == other.tools:
                 if row.content != other.content or (row.reward != other.reward and row.ordinal not in others):
                     found.append(
                         f"row {at} of step {step} has the reference's spans and tools, but not its {_difference(row, other)}"
                     )
+
+    def _is_mixed(self, row: TrainedRow) -> bool:
+        """Whether a call of it may hold tokens of several weights; of a call of an earlier life nobody can say."""
+        if self.terms.job.level < Level.PREFIX:
+            return False
+        calls = [call for call, _, _ in row.calls]
+        return any(call in self.mixed or (call not in self.begun and gym_attempt_of(call.rpartition("/")[0])) for call in calls)
 
     def _without_prompt(self, rows: Rows) -> list[int]:
         """Prompts of which no call was captured in any sibling: their masked rows cannot say what was asked."""

@@ -20,7 +20,7 @@ class BatchesAreBounded(OnDisk):
     """A batched read of N chunk rows costs one request, or N + 1 where some could not be read together, and is bounded by rows
     alone; a put is bounded by rows and token positions; and no chunk row holds media bytes.
 
-    A read is cut short only where it is full: two that leave at one instant would have fitted into one.
+    A read holds all that is asked for then, or as many rows as one may.
     """
 
     invariant = "I57"
@@ -32,8 +32,7 @@ class BatchesAreBounded(OnDisk):
         capture = terms.job.token_capture
         self.rows_max = capture.generation_prefix_batch_size
         self.positions_max = capture.generation_prefix_token_budget
-        self.last: dict[str, tuple[float, int]] = {}  # worker -> when its newest read left, and its keys
-        self.disturbed = False
+        self.disturbed = False  # something may have kept a row from a shared read
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -43,7 +42,7 @@ class BatchesAreBounded(OnDisk):
         return [self.broken(text, record) for text in self._wrong(record)]
 
     def _wrong(self, record: Record) -> Iterator[str]:
-        event, worker = record.event, record.process
+        event = record.event
         if isinstance(event, ChunkIssued):
             if event.rows > self.rows_max:
                 yield f"{event.key} is put with {event.rows} rows; {self.rows_max} are allowed."
@@ -52,10 +51,8 @@ class BatchesAreBounded(OnDisk):
         elif isinstance(event, PrefixReadIssued):
             if event.keys > self.rows_max:
                 yield f"{event.keys} chunks are read at once; {self.rows_max} are allowed."
-            at, keys = self.last.get(worker, (-1.0, 0))
-            if at == record.time and keys + event.keys <= self.rows_max and not self.disturbed:
-                yield f"{worker} reads {keys} chunks and {event.keys} at one instant; {self.rows_max} fit into one read."
-            self.last[worker] = record.time, event.keys
+            if event.keys < min(event.waiting, self.rows_max):
+                yield f"{event.keys} chunks are read, {event.waiting} are asked for and {self.rows_max} fit into one read."
         elif isinstance(event, PrefixReadDone):
             if event.gets > event.keys + 1:
                 yield f"{event.keys} chunks took {event.gets} requests; {event.keys + 1} are enough."

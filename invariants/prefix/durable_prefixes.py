@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from invariants.durability.payload import GYM, STAGING, Payload, payloads
 from invariants.ledger.attempts import restore_point
@@ -83,13 +82,12 @@ class DurablePrefixes:
         self.elsewhere = True
 
     def on(self, event: Event) -> Iterator[str]:
-        kind = type(event)
-        if kind is TokensGenerated:
-            yield from self._generated(event)  # type: ignore[arg-type]
-        elif kind is CallAsked:
-            self.asked[event.call] = event  # type: ignore[attr-defined]
-        elif kind is RowStagedDone:
-            self.rows[event.call] = None  # type: ignore[attr-defined]
+        if isinstance(event, TokensGenerated):
+            yield from self._generated(event)
+        elif isinstance(event, CallAsked):
+            self.asked[event.call] = event
+        elif isinstance(event, RowStagedDone):
+            self.rows[event.call] = None
         elif isinstance(event, ChunkStaged):
             self.staged[event.key] = event
         elif isinstance(event, CutAcknowledged):

@@ -19,6 +19,7 @@ ROUTE_MISSING = -1  # the sentinel: every id of a row that no engine has given
 SIZES = {"int8": 1, "int16": 2, "int32": 4}  # bytes of one id on the wire
 CODES = {"int8": "b", "int16": "h", "int32": "i"}
 WIDENED = {"uint8": "int16"}  # an engine's unsigned dtype -> the wire's, which holds all of its values and the sentinel
+ENGINE_SIZES = {**SIZES, "uint8": 1}  # bytes of one id in an engine's piece
 NO_ROUTES = f"{0:032x}"  # routes_digest of no real row
 _MODULUS = 1 << 128
 _NEGATIVE = 0x80  # in the highest byte of an id

@@ -17,7 +17,7 @@ from protocol.tasks import cancel_all
 from protocol.worker.cleanup import ChunkCleanup
 
 DEADLINE_PASSED = "control deadline passed"
-GATHER_S = 0.005  # how long the first of several restores waits for others that ask at about the same time
+GATHER_S = 0.01  # how long the first of several restores waits for others that ask at about the same time
 
 
 def decide_batches(positions: Sequence[int], rows_max: int, positions_max: int) -> tuple[tuple[int, int], ...]:

@@ -18,6 +18,7 @@ from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
 from protocol.data_plane.extras import Extras
+from protocol.data_plane.routes import row_count
 from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
 from protocol.messages import (
@@ -32,14 +33,14 @@ from protocol.messages import (
 )
 from protocol.parts import Engine
 from protocol.runtime import Runtime, Task
-from protocol.worker.batches import PendingRow, PrefixWriter
+from protocol.worker.batches import PendingRow, PrefixWriter, decide_batches
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.cuttable import LAST_TOKENS, Candidate, decide_cuttable
 from protocol.worker.gate import SnapshotGate
 from protocol.worker.live import ENDS, Lifecycle, LiveCall, Prefix, Published
 from protocol.worker.media import media_evidence
+from protocol.worker.routes import FrozenRoutes, RouteReader
 
-ITEM_BYTES = {"int8": 1, "int16": 2, "int32": 4}  # of one value of a route row
 RECEIPTS_KEPT = 256  # answers to inventories, so that a repeated cut changes nothing
 EVIDENCE_S = 3_600.0  # how long a finished call is known to have been this worker's
 
@@ -91,6 +92,7 @@ class Cutter:
         cleanup: ChunkCleanup,
         calls: Mapping[str, LiveCall],
         ended: Mapping[str, Ended],
+        routes: RouteReader,
     ) -> None:
         self.rt = rt
         self.job = job
@@ -99,6 +101,7 @@ class Cutter:
         self.cleanup = cleanup
         self.calls = calls
         self.ended = ended
+        self.routes = routes
         self.receipts: dict[tuple[str, str], CutReceipt] = {}
         self.running: dict[tuple[str, str], Task] = {}
 
@@ -159,12 +162,23 @@ class Cutter:
                 self.not_begun(request.checkpoint, ticket, live, acks)
             else:
                 found.append((ticket, live))
-        for group in self.groups(found):
-            await Group(self, request.checkpoint, limit, acks).cut(group)
+        start = 0
+        while start < len(found):
+            end = self.group_end(found, start)
+            await Group(self, request.checkpoint, limit, acks).cut(found[start:end])
+            start = end
 
-    def groups(self, found: Sequence[tuple[Ticket, LiveCall]]) -> list[list[tuple[Ticket, LiveCall]]]:
+    def group_end(self, found: Sequence[tuple[Ticket, LiveCall]], start: int) -> int:
+        """Of the group that begins there. With router replay a group is one handoff to the engine's loop, within its bounds:
+        so it is made up as late as this, from what the calls have published by now."""
         size = self.job.token_capture.generation_prefix_batch_size
-        return [list(found[start : start + size]) for start in range(0, len(found), size)]
+        if not self.job.router_replay.enabled:
+            return start + size
+        reader = self.routes
+        calls = found[start : start + reader.calls_max]
+        positions = [reader.positions(live.routes, live.look().tokens) if live.routes else 0 for _, live in calls]
+        (first, *_) = decide_batches(positions, reader.calls_max, reader.positions_max)
+        return start + first[1]
 
     # --- what is said of a call that is not cut
 
@@ -197,16 +211,15 @@ class Cutter:
         acks[ticket.call] = CutAck(ticket, DURABLE_FAILURE, reason=reason)
 
 
-def staged_chunk(row: ChunkRow, size: int) -> ChunkStaged:
-    """A chunk of ``size`` bytes that lies in staging, as the history tells of it."""
-    extras = row.extras
-    routes = None if extras is None else extras.routes
-    width = 0 if routes is None else routes.layers * routes.top_k * ITEM_BYTES[routes.dtype]
-    rows = -1 if routes is None else len(routes.data) // width
-    held = () if extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(extras, name))
+def staged(row: ChunkRow, size: int) -> ChunkStaged:
+    """A chunk of ``size`` bytes that lies in staging now, as the history tells of it."""
+    routes = None if row.extras is None else row.extras.routes
+    rows = -1 if routes is None else row_count(routes)
+    parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
     return ChunkStaged(
-        row.call, row.key, row.start, row.end, row.digest, row.cumulative, prefix_content(row.tokens, row.logprobs), rows,
-        max(rows - len(row.tokens), 0), held, size,
+        call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
+        content=prefix_content(row.tokens, row.logprobs), route_rows=rows, carried=max(rows - len(row.tokens), 0),
+        extras=parts, bytes=size,
     )  # fmt: skip
 
 
@@ -226,7 +239,8 @@ class Group:
         try:
             for ticket, live in group:
                 await self.freeze(ticket, live)
-            rows = {call: self.row(transaction, self.extras(transaction)) for call, transaction in self.begun.items()}
+            extras = await self.extras()
+            rows = {call: self.row(transaction, extras.get(call)) for call, transaction in self.begun.items()}
             pending = [
                 PendingRow(call=call, key=row.key, data=encode_chunk(row), positions=len(row.tokens))
                 for call, row in rows.items()
@@ -240,7 +254,7 @@ class Group:
                     await self.roll_back(call, reason)
                     continue
                 if row is not None:
-                    self.rt.record(staged_chunk(row, sizes[row.key]))
+                    self.rt.record(staged(row, sizes[row.key]))
                 await self.seal(call, row)
         finally:
             for call in list(self.begun):  # interrupted: nothing of it is durable
@@ -261,7 +275,7 @@ class Group:
             if live.staged or live.over:
                 self.cutter.settled(self.checkpoint, ticket, self.acks)
                 return
-            count = look.observable(False)
+            count = look.observable
             reason = self.fault(live, look, count)
             if reason:
                 self.cutter.fail(self.checkpoint, ticket, reason, self.acks)
@@ -275,7 +289,7 @@ class Group:
                     count,
                     len(live.durable.tokens),
                     len(live.inherited.tokens),
-                    (look.tokens, look.logprobs, -1),
+                    (look.tokens, look.logprobs, look.routed),
                     live.limit or 0,
                     finish,
                 )  # fmt: skip
@@ -289,7 +303,7 @@ class Group:
     def waits(self, live: LiveCall, look: Published) -> bool:
         """A call without an observable token is no uncuttable one as long as its engine is at work on the first."""
         running = live.output is not None and not look.finish and not live.over
-        return running and look.tokens > 0 and look.observable(False) == 0 and self.rt.now() < self.limit
+        return running and look.tokens > 0 and look.observable == 0 and self.rt.now() < self.limit
 
     def fault(self, live: LiveCall, look: Published, count: int) -> str:
         if live.unverified:
@@ -307,10 +321,26 @@ class Group:
         )
         return decide_cuttable(candidate, engine.capabilities)
 
-    def extras(self, transaction: Transaction) -> Extras | None:
-        """What the chunk holds beside its columns."""
-        media = media_evidence(transaction.live.media, transaction.start)
-        return Extras(media=media) if media else None
+    async def extras(self) -> dict[str, Extras]:
+        """What each frozen call's chunk holds beside its columns: the evidence of its media, and with router replay the routes
+        of its new tokens. A call whose rows the engine does not have, or cannot give, is rolled back; and no other one."""
+        extras = {call: Extras(media=media_evidence(begun.live.media, begun.start)) for call, begun in self.begun.items()}
+        routed = [(begun, begun.live.routes) for begun in self.begun.values() if begun.live.routes and begun.start < begun.count]
+        running = [
+            FrozenRoutes(call=begun.live.call, routes=routes, count=begun.count) for begun, routes in routed if not begun.finish
+        ]
+        for begun, routes in routed:
+            if begun.finish and begun.live.output is not None:  # its pieces came with its last output
+                routes.absorb(0, begun.live.output.pieces)
+        await self.cutter.routes.read(running)
+        for begun, routes in routed:
+            found = routes.chunk(begun.start, begun.count, begun.finish)
+            self.cutter.routes.tell(begun.live.call, "cut", routes, found)
+            if found.block is None:
+                await self.roll_back(begun.live.call, f"routes {found.outcome}: {found.reason}")
+            else:
+                extras[begun.live.call] = msgspec.structs.replace(extras[begun.live.call], routes=found.block)
+        return {call: found for call, found in extras.items() if found != Extras()}
 
     def row(self, transaction: Transaction, extras: Extras | None) -> ChunkRow | None:
         live, start, count = transaction.live, transaction.start, transaction.count

@@ -9,11 +9,13 @@ from typing import TypeVar
 import msgspec
 
 from protocol.data_plane.digests import as_float32s
+from protocol.data_plane.extras import RouteBlock
 from protocol.history import LifecycleWaited
 from protocol.messages import Generate, PrefixEvidence
 from protocol.parts import Output
 from protocol.runtime import Lock, Runtime
 from protocol.worker.media import NO_MEDIA, AdmittedMedia
+from protocol.worker.routes import CallRoutes
 
 T = TypeVar("T")
 
@@ -22,7 +24,8 @@ class Prefix(msgspec.Struct, frozen=True, gc=False):
     """Generated tokens at the beginning of a call that lie in chunk rows, with what they were generated under.
 
     ``tokens`` and ``logprobs`` have the same length; ``keys`` are their chunks', whose chain ends in ``digest``. ``version`` is
-    the oldest of their weights, ``newest`` the last chunk's. ``finish``: the call has ended with their last token.
+    the oldest of their weights, ``newest`` the last chunk's. ``finish``: the call has ended with their last token. ``routes``
+    of a prefix that was restored: a row for each token of the carry and of the prefix (None: no router replay).
     """
 
     keys: tuple[str, ...] = ()
@@ -32,6 +35,7 @@ class Prefix(msgspec.Struct, frozen=True, gc=False):
     version: int = -1
     newest: int = -1
     finish: str = ""
+    routes: RouteBlock | None = None
 
 
 NOTHING = Prefix()
@@ -39,24 +43,30 @@ ENDS = ("stop", "length")  # how a call finishes
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """One look at a running call: lengths that were taken once, restored tokens included. ``finish`` '' while it runs."""
+    """One look at a running call: lengths that were taken once, restored tokens included. ``finish`` '' while it runs.
+
+    ``routed``: tokens with a route row; -1 without router replay."""
 
     tokens: int
     logprobs: int
+    routed: int
     finish: str
 
-    def observable(self, routed: bool) -> int:
+    @property
+    def observable(self) -> int:
         """Tokens that a cut may hold: those with a logprob and, with router replay, a route row. A token has its row once it
         was fed: the newest of a running call has none, the last of a finished one never will (the placeholder is its row)."""
-        fed = self.tokens if self.finish in ENDS or not routed else max(self.tokens - 1, 0)
-        return min(fed, self.logprobs)
+        if self.routed < 0:
+            return min(self.tokens, self.logprobs)
+        ended = self.finish in ENDS and self.routed == self.tokens - 1
+        return min(self.tokens, self.logprobs, self.tokens if ended else self.routed)
 
 
 @dataclass(eq=False, kw_only=True)
 class LiveCall:
     """``inherited`` is what it was restored from, ``durable`` what lies in chunks by now; ``output`` None until it generates.
 
-    ``frozen``: tokens below it are being cut (None: no cut is under way).
+    ``frozen``: tokens below it are being cut (None: no cut is under way). ``routes``: None without router replay.
     """
 
     rt: Runtime
@@ -71,6 +81,7 @@ class LiveCall:
     unverified: str = ""  # why nothing of this call may be staged: what it rests on cannot be verified ('' it can)
     frozen: int | None = None
     resolved: bool = False  # whoever restores has the rows of the prefix that it was given in hand
+    routes: CallRoutes | None = None
     staged: bool = False  # its terminal row lies in staging
     over: bool = False  # answered, failed or aborted: nothing may be cut any more
 
@@ -82,12 +93,14 @@ class LiveCall:
         """Lengths, each taken once: the engine appends while we look, so the end is asked for on both sides of them."""
         given = len(self.inherited.tokens)
         if self.output is None:
-            return Published(given, given, self.inherited.finish)
+            fed = given - 1 if self.inherited.finish else given
+            return Published(given, given, -1 if self.routes is None else fed, self.inherited.finish)
         while True:
             finish = self.output.finish
+            routed = -1 if self.routes is None else given + self.output.routed
             scored, count = len(self.output.logprobs), len(self.output.tokens)
             if self.output.finish == finish:
-                return Published(given + count, given + min(scored, count), finish)
+                return Published(given + count, given + min(scored, count), min(routed, given + count), finish)
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Generated tokens [start, end) of the whole call."""

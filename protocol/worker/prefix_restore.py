@@ -13,6 +13,7 @@ import msgspec
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, chunk_digest, decode_chunk, prefix_content, prefix_digest
 from protocol.data_plane.digests import as_float32s, carry_digest
 from protocol.data_plane.media import rejects
+from protocol.data_plane.routes import routes_digest
 from protocol.errors import Cause, Refusal
 from protocol.history import PrefixClaimed, PrefixFellBack, PrefixReleased, PrefixRestored
 from protocol.identity import GymCheckpointEpisode, chunk_key, staging_key
@@ -23,6 +24,7 @@ from protocol.worker.batches import PrefixReader
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.live import ENDS, LiveCall, Prefix
 from protocol.worker.media import PREFIX, compare
+from protocol.worker.routes import chunk_routes_fault, ended_rows, joined_chunks
 
 CONSUMED = "consumed"
 OWNERS_KEPT = 4_096  # consumed cuts that are remembered: a consumed cut's rows are gone, so an older one falls back by itself
@@ -40,9 +42,10 @@ def evidence_fault(evidence: PrefixEvidence, limit: int | None) -> str:
 
 
 def decide_prefix(
-    evidence: PrefixEvidence, rows: Mapping[str, bytes], request: Generate, version: int
+    evidence: PrefixEvidence, rows: Mapping[str, bytes], request: Generate, version: int, routed: bool = False
 ) -> tuple[Prefix, tuple[ChunkRow, ...]] | str:
-    """The prefix and its rows, or why the rows are not what the cut acknowledged. ``version``: this worker's weights."""
+    """The prefix and its rows, or why the rows are not what the cut acknowledged. ``version``: this worker's weights;
+    ``routed``: with router replay."""
     chunks: list[ChunkRow] = []
     for key in evidence.keys:
         try:
@@ -54,6 +57,13 @@ def decide_prefix(
             return f"{key}: {fault}"
         chunks.append(chunk)
     last = chunks[-1]
+    if routed:
+        before = None
+        for chunk in chunks:
+            fault = chunk_routes_fault(chunk, len(request.carry), before)
+            if fault:
+                return f"{chunk.key}: {fault}"
+            before = chunk.extras.routes if chunk.extras is not None else None
     if (last.end, last.cumulative) != (evidence.count, evidence.digest):
         return f"its chunks hold {last.end} tokens under {last.cumulative}, the cut says {evidence.count} under {evidence.digest}"
     tokens = tuple(token for chunk in chunks for token in chunk.tokens)
@@ -66,6 +76,7 @@ def decide_prefix(
         version=min(chunk.weight_version for chunk in chunks),
         newest=last.weight_version,
         finish=last.finish,
+        routes=joined_chunks(chunks) if routed else None,
     )
     return prefix, tuple(chunks)
 
@@ -172,7 +183,7 @@ class PrefixRestorer:
         if fetched.missing:
             key, why = next(iter(fetched.missing.items()))
             return f"{len(fetched.missing)} of its {len(evidence.keys)} chunks cannot be read, such as {key}: {why}"
-        found = decide_prefix(evidence, fetched.rows, live.request, live.version)
+        found = decide_prefix(evidence, fetched.rows, live.request, live.version, live.routes is not None)
         if isinstance(found, str):
             return found
         prefix, chunks = found
@@ -185,7 +196,10 @@ class PrefixRestorer:
             finish = "stop"
         elif not finish and remaining == 0:
             finish = "length"
-        live.inherited = live.durable = msgspec.structs.replace(prefix, finish=finish)
+        routes = prefix.routes
+        if routes is not None and finish and not prefix.finish:
+            routes = ended_rows(routes)
+        live.inherited = live.durable = msgspec.structs.replace(prefix, finish=finish, routes=routes)
         self.rt.record(
             PrefixRestored(
                 live.call,
@@ -194,7 +208,7 @@ class PrefixRestorer:
                 prefix.digest,
                 prefix_content(prefix.tokens, prefix.logprobs),
                 prefix.version,
-                "",
+                routes_digest(routes, live.request.previous_length) if routes is not None else "",
                 remaining,
                 bool(finish),
             )  # fmt: skip

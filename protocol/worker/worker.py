@@ -13,8 +13,10 @@ import hashlib
 from protocol.calls import ask
 from protocol.config import Job, Level
 from protocol.data_plane.digests import StagedRow, carry_digest
+from protocol.data_plane.extras import Extras, RouteBlock
 from protocol.data_plane.media import rejects
-from protocol.errors import Cause, ProtocolError, Refusal
+from protocol.data_plane.routes import routes_digest, row_count, rows_between
+from protocol.errors import Cause, ConfigError, ProtocolError, Refusal
 from protocol.history import CallBegun, CallEnded, CallRefused, ChunksDiscarded, RowStagedDone, RowStagedIssued, WeightsReceived
 from protocol.identity import DATA_PLANE
 from protocol.messages import (
@@ -44,6 +46,7 @@ from protocol.worker.gate import TERMINAL, SnapshotGate
 from protocol.worker.live import LiveCall
 from protocol.worker.media import admit, compare_parents, encoded, with_tensors
 from protocol.worker.prefix_restore import PrefixRestorer
+from protocol.worker.routes import CallRoutes, RouteReader, replay_fault, terminal_prefix
 from protocol.worker.text import call_text
 
 ENDED_KEPT = 64 * RECEIPTS_KEPT  # finished calls that a late cut can still ask about
@@ -65,9 +68,16 @@ class GenerationWorker:
         self.gate = SnapshotGate(rt, job.park_bound_s)
         self.cleanup = ChunkCleanup(rt, job, self.gate)
         self.restorer = PrefixRestorer(rt, engine, PrefixReader(rt, job), self.cleanup)
-        self.cutter = Cutter(rt, job, engine, self.gate, self.cleanup, self.calls, self.ended)
+        self.routes = RouteReader(rt, job, engine)
+        self.cutter = Cutter(rt, job, engine, self.gate, self.cleanup, self.calls, self.ended, self.routes)
 
     async def main(self) -> None:
+        """Raises ConfigError if the engine cannot do what the job asks for."""
+        if self.job.router_replay.enabled:
+            fault = replay_fault(self.engine.capabilities)
+            if fault:
+                raise ConfigError(fault)
+
         if self.job.level >= Level.PREFIX:
             self.rt.record(found_of(self.engine.capabilities))
         self.rt.serve(
@@ -116,6 +126,7 @@ class GenerationWorker:
         self.rt.record(CallBegun(request.call, version, carry_digest(request.carry)))
         limit = effective_limit(request.sampling, self.job.max_new_tokens)
         live = LiveCall(rt=self.rt, request=request, version=version, limit=limit, lock=self.rt.lock())
+        live.routes = self.routes_of(request)
         older = self.calls.get(request.call)
         if older is not None:  # whoever asked for it is gone, and asks again
             older.over = True
@@ -160,6 +171,12 @@ class GenerationWorker:
             self.restorer.refuse(live, str(refusal))
             raise
 
+    def routes_of(self, request: Generate) -> CallRoutes | None:
+        layout = self.engine.capabilities.routes
+        if not self.job.router_replay.enabled or layout is None:
+            return None
+        return CallRoutes(layout=layout, boundary=1 if request.previous_length > 0 else 0, carry=len(request.carry))
+
     async def begin(self, live: LiveCall) -> None:
         """Start the engine, after the restored prefix if there is one that can be used."""
         if live.request.prefix is None:
@@ -201,7 +218,9 @@ class GenerationWorker:
             async with live.lifecycle("terminal"):
                 look = live.look()
                 tokens, logprobs = live.tokens(0, look.tokens), live.logprobs(0, look.tokens)
-                row = delta_row(request, live.oldest, tokens, logprobs, with_tensors(None, live.media))
+                routes = self.terminal_routes(live, len(tokens))
+                extras = with_tensors(None if routes is None else Extras(routes=routes), live.media)
+                row = delta_row(request, live.oldest, tokens, logprobs, extras)
                 coordinate = lost_coordinate(row) if live.unverified else await self.stage(row)
                 live.staged = coordinate.captured
                 if live.staged:
@@ -224,18 +243,33 @@ class GenerationWorker:
             outcome = "answered" if live.output is not None else "terminal-prefix"
         self.rt.record(
             CallEnded(
-                call=live.call,
-                outcome=outcome,
-                generated=len(tokens),
-                prefix=prefix,
-                reported=generated.completion_tokens,
-                limit=live.limit or 0,
-                finish=look.finish,
-                text=text_digest(text),
-                version=row.weight_version,
-            )
+                live.call,
+                outcome,
+                len(tokens),
+                prefix,
+                generated.completion_tokens,
+                live.limit or 0,
+                look.finish,
+                text_digest(text),
+                "",
+                *routes_told(row, prefix),
+                row.weight_version,
+            )  # fmt: skip
         )
         return generated
+
+    def terminal_routes(self, live: LiveCall, count: int) -> RouteBlock | None:
+        """What the call's row holds; None without router replay, and if the rows cannot be had or do not fit."""
+        routes, inherited = live.routes, live.inherited
+        if routes is None:
+            return None
+        if live.output is None and inherited.routes is not None:
+            found = terminal_prefix(inherited.routes, routes.boundary)
+        else:
+            routes.absorb(0, () if live.output is None else live.output.pieces)
+            found = routes.whole(count, inherited.routes, len(inherited.tokens))
+        self.routes.tell(live.call, "terminal", routes, found)
+        return found.block
 
     async def drop_chunks(self, live: LiveCall, why: str) -> None:
         """The call's row holds what they held, or nobody will go on from them."""
@@ -282,6 +316,23 @@ class GenerationWorker:
             self.cleanup.leave(live.call, live.durable.keys, "aborted")
             if not live.resolved:
                 self.restorer.refuse(live, "interrupted")
+
+
+def routes_told(row: StagedRow, prefix: int) -> tuple[str, str, str, int]:
+    """What CallEnded says of a staged row's routes: digests of the ``prefix`` and the carry before it, of all of the call's
+    tokens, of the boundary row, and how many rows there are."""
+    block = row.extras.routes if row.extras is not None else None
+    if block is None:
+        return "", "", "", -1
+    first, boundary, rows = row.previous_length, 1 if row.previous_length > 0 else 0, row_count(block)
+    own = rows_between(block, boundary, rows)
+    restored = rows_between(own, 0, len(row.tokens) - row.generated + prefix)
+    return (
+        routes_digest(restored, first) if prefix else "",
+        routes_digest(own, first),
+        routes_digest(rows_between(block, 0, 1), first - 1) if boundary else "",
+        rows,
+    )
 
 
 def text_digest(text: str) -> str:

@@ -144,3 +144,14 @@ def test_a_partial_put_may_wait_for_a_put_of_chunks_with_enough_rows() -> None:
 
     arguments = {"partition": STAGING, "rows": 2, "chunks": True, "at_least": 2}
     live(main, ToyFault(**AT, verb="partial_put", arguments=arguments))
+
+
+def test_a_partial_put_may_store_everything_and_never_say_so() -> None:
+    async def main(rt: Any) -> None:
+        rt.record(AnchorMade("now"))
+        put = rt.call("data-plane", PutSamples(STAGING, CHUNKS))
+        assert await rt.first_of(put, timeout_s=100.0) is None
+        put.cancel()
+        assert await stored(rt) == ["p0", "p5", "p9"]
+
+    live(main, ToyFault(**AT, verb="partial_put", arguments={"partition": STAGING, "rows": 9, "how": "silent"}))
