@@ -71,6 +71,7 @@ from invariants.prefix.batches_are_bounded import BatchesAreBounded
 from invariants.prefix.draws_are_used_once import DrawsAreUsedOnce
 from invariants.prefix.frozen_tokens_are_complete import FrozenTokensAreComplete
 from invariants.prefix.gates_open_again import GatesOpenAgain
+from invariants.prefix.media_are_the_same import MediaAreTheSame
 from invariants.prefix.one_call_fails_alone import OneCallFailsAlone
 from invariants.prefix.serving_never_waits_for_a_lifecycle import ServingNeverWaitsForALifecycle
 from invariants.prefix.text_is_uninterrupted import TextIsUninterrupted
@@ -141,6 +142,7 @@ JUDGES: tuple[type[Judge], ...] = (
     DrawsAreUsedOnce,  # I52
     ServingNeverWaitsForALifecycle,  # I53
     BatchesAreBounded,  # I57
+    MediaAreTheSame,  # I58
     RefusedAtSetUp,  # I59
     SchemasAreExact,  # I60
     TheFingerprintIsTheRollouts,  # I61
