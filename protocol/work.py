@@ -6,6 +6,8 @@ Work has names that do not change from life to life, made of the prompt's ordina
     turns      completed: (ordinal, generation, turn)
     rollouts   begun from their task, which a continuation is not: (ordinal, generation)
 
+A call that goes on after a restored prefix generates what comes after it, and nothing of the prefix again.
+
 *Lost work* of a crash is what the life before it had done by then and the life after it does again. Each name counts once,
 however often a life did it: a call that was made twice before the crash (its row was lost) counts with the execution
 that had come furthest. Work that nobody does again (its rows were kept, or its prompt was dropped) is not lost work.
@@ -21,11 +23,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from protocol.history import EpisodeAdmitted, Record, TokensGenerated, TurnCompleted
+from protocol.history import EngineStarted, EpisodeAdmitted, Record, TokensGenerated, TurnCompleted
 
 Name = tuple[str, int, int, str | int]  # (what, ordinal, generation, call id | turn | 0)
 TOKENS, TURNS, ROLLOUTS = "tokens", "turns", "rollouts"
-WORKING = frozenset((EpisodeAdmitted, TokensGenerated, TurnCompleted))
+WORKING = frozenset((EngineStarted, EpisodeAdmitted, TokensGenerated, TurnCompleted))
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -37,11 +39,12 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Piece(NamedTuple):
-    """``amount`` more of the work ``name``, done at the record with this sequence number."""
+    """``amount`` more of the work ``name``, after the ``done`` that there was, at the record with this sequence number."""
 
     at: int
     name: Name
     amount: int
+    done: int = 0
 
 
 class WorkLog:
@@ -52,7 +55,9 @@ class WorkLog:
         self.executed = {TOKENS: 0, TURNS: 0, ROLLOUTS: 0}
         self._counts: dict[str, int] = {}  # tokens so far of the running execution of each call
         self.furthest: dict[Name, int] = {}  # how far each piece of work has come in any of its executions
+        self.began: dict[Name, int] = {}  # after how much of it the earliest execution began: a restored prefix is not made again
         episodes: dict[str, tuple[int, int]] = {}
+        given: dict[str, int] = {}  # restored tokens of the calls that have generated nothing yet
         for record in records:
             event = record.event
             if type(event) not in WORKING:  # most are not, and this is asked of every record of every restored run
@@ -60,10 +65,16 @@ class WorkLog:
             if isinstance(event, TokensGenerated):
                 key, _, call = event.call.rpartition("/")
                 if key in episodes:
-                    before = self._counts.get(event.call, 0)  # a call that counts from the start again is another execution
-                    self.executed[TOKENS] += event.count - before if event.count >= before else event.count
+                    name = (TOKENS, *episodes[key], call)
+                    before = self._counts.get(event.call, 0)
+                    if event.call in given or event.count < before or not before:  # another execution
+                        before = given.pop(event.call, 0)
+                        self._begins(name, before)
+                    self.executed[TOKENS] += event.count - before
                     self._counts[event.call] = event.count
-                    self._did(record.sequence, (TOKENS, *episodes[key], call), event.count)
+                    self._did(record.sequence, name, event.count)
+            elif isinstance(event, EngineStarted):
+                given[event.call] = event.prefix
             elif isinstance(event, TurnCompleted):
                 if event.key in episodes:
                     self.executed[TURNS] += 1
@@ -74,15 +85,26 @@ class WorkLog:
                     self.executed[ROLLOUTS] += 1
                     self._did(record.sequence, (ROLLOUTS, *who, 0), 1)
 
+    def _begins(self, name: Name, done: int) -> None:
+        """An execution begins with that much restored: it is not done again, and not by this life."""
+        self.began[name] = min(done, self.began.get(name, done))
+        self.furthest[name] = max(done, self.furthest.get(name, 0))
+
     def _did(self, sequence: int, name: Name, amount: int) -> None:
         before = self.furthest.get(name, 0)
         if amount > before:
             self.furthest[name] = amount
-            self.pieces.append(Piece(sequence, name, amount - before))
+            self.pieces.append(Piece(sequence, name, amount - before, before))
 
     def repeated_by(self, later: WorkLog) -> list[Piece]:
-        """The part of this life's work that ``later`` does again."""
-        return [piece for piece in self.pieces if piece.name in later.furthest]
+        """The part of this life's work that ``later`` does again: what lies before a restored prefix's end it does not."""
+        again = []
+        for piece in self.pieces:
+            if piece.name in later.furthest:
+                kept = max(later.began.get(piece.name, 0) - piece.done, 0)
+                if kept < piece.amount:
+                    again.append(piece._replace(amount=piece.amount - kept))
+        return again
 
     def total(self) -> Work:
         return total(self.pieces)

@@ -225,6 +225,7 @@ STAGED_ROW = {
     "digest": str,
     "cumulative": str,
     "extras": Absent(EXTRAS),
+    "segments": Absent([[int]]),
 }
 CHUNK_ROW = {
     "v": Exactly(1),
@@ -266,4 +267,5 @@ CANONICAL_ROW = {
     "routes": Absent(Maybe(ROUTES)),
     "media": Absent([MEDIA]),
     "tensors": Absent([bytes]),
+    "segments": Absent([[int]]),
 }

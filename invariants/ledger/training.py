@@ -6,15 +6,13 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from invariants.ledger.attempts import gym_attempt_of, restore_point
-from protocol.config import Level
+from invariants.ledger.attempts import restore_point
 from protocol.history import (
     AttemptSealed,
     CallBegun,
     CohortJudged,
     GroupDropped,
     OptimizerApplied,
-    PrefixRestored,
     ProcessStarted,
     PromptPassedOver,
     Record,
@@ -37,7 +35,7 @@ def rows_of(rows: Iterable[TrainedRow]) -> Rows:
 
 def substance(row: TrainedRow) -> tuple[Any, ...]:
     """A row without its physical id."""
-    return (row.prompt, row.content, row.spans, row.tools, row.reward, row.valid)
+    return (row.prompt, row.content, row.spans, row.segments, row.tools, row.reward, row.valid)
 
 
 class TrainsAsTheReference(Judge):
@@ -45,16 +43,15 @@ class TrainsAsTheReference(Judge):
     and weights equal the reference's wherever they are equal by right.
 
     By right: prompts always; under in_order the prompts of each step and the skipped set (unless prompts may be
-    dropped); a row's content, reward and admission where its weight-version spans and its tool replies are the
-    reference's (a reward given relative to its siblings: where all of theirs are, and all were ranked together);
-    weights while every row up to them is. Under a fixed-order contract: everything. A call that goes on after a prefix of other
-    weights than its own is no call of either: its row is compared in its prompt alone.
+    dropped); a row's content, reward and admission where its weight-version spans (of a restored call: those of its prefix
+    and of its tail) and its tool replies are the reference's (a reward given relative to its siblings: where all of theirs are, and all were ranked together);
+    weights while every row up to them is. Under a fixed-order contract: everything.
     """
 
     invariant = "PARITY-1"
     needs = (OptimizerApplied, StepCommitted)
-    sees = (AttemptSealed, CallBegun, CohortJudged, GroupDropped, PrefixRestored, ProcessStarted, PromptPassedOver, Restored,
-            WeightsLoaded, WeightsSynced)  # fmt: skip
+    sees = (AttemptSealed, CallBegun, CohortJudged, GroupDropped, ProcessStarted, PromptPassedOver, Restored, WeightsLoaded,
+            WeightsSynced)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -70,8 +67,6 @@ class TrainsAsTheReference(Judge):
         self.apart: dict[int, None] = {}  # prompts of which some siblings were ranked without the others
         self.ranked: dict[str, dict[str, None]] = {}  # sample -> its executions against which siblings were ranked
         self.ended = False
-        self.begun: dict[str, int] = {}  # call -> version of its worker
-        self.mixed: dict[str, None] = {}  # calls that go on after a prefix of other weights
         self.version = 0  # of the trainer's weights
         self.synced = -1  # the last version that every worker carries, -1: none in this life
         self.restarted: dict[str, None] = {}  # workers that began again in this life: they carry nothing until the next sync
@@ -86,12 +81,7 @@ class TrainsAsTheReference(Judge):
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
         if type(event) is CallBegun:
-            self.begun[event.call] = event.version
             return self._begun(event, record)
-        if type(event) is PrefixRestored:
-            if event.version != self.begun.get(event.call):
-                self.mixed[event.call] = None
-            return ()
         if type(event) is OptimizerApplied:
             return self._applied(event, record)
         if type(event) is StepCommitted:
@@ -265,20 +255,11 @@ class TrainsAsTheReference(Judge):
             elif fixed:
                 if substance(row) != substance(other):
                     found.append(f"row {at} of step {step} is not the reference's ({_difference(row, other)})")
-            elif self._is_mixed(row):
-                continue
-            elif row.valid and other.valid and row.spans == other.spans and row.tools == other.tools:
+            elif row.valid and other.valid and _same_weights(row, other) and row.tools == other.tools:
                 if row.content != other.content or (row.reward != other.reward and row.ordinal not in others):
                     found.append(
                         f"row {at} of step {step} has the reference's spans and tools, but not its {_difference(row, other)}"
                     )
-
-    def _is_mixed(self, row: TrainedRow) -> bool:
-        """Whether a call of it may hold tokens of several weights; of a call of an earlier life nobody can say."""
-        if self.terms.job.level < Level.PREFIX:
-            return False
-        calls = [call for call, _, _ in row.calls]
-        return any(call in self.mixed or (call not in self.begun and gym_attempt_of(call.rpartition("/")[0])) for call in calls)
 
     def _without_prompt(self, rows: Rows) -> list[int]:
         """Prompts of which no call was captured in any sibling: their masked rows cannot say what was asked."""
@@ -305,6 +286,11 @@ class TrainsAsTheReference(Judge):
         )
         if passed != want:
             found.append(f"prompts {passed[:6]} were passed over, in the reference {want[:6]}")
+
+
+def _same_weights(row: TrainedRow, other: TrainedRow) -> bool:
+    """A call that went on under newer weights than its restored prefix is not what one weight version would have said."""
+    return (row.spans, row.segments) == (other.spans, other.segments)
 
 
 def _difference(row: TrainedRow, other: TrainedRow) -> str:

@@ -19,6 +19,7 @@ from protocol.data_plane.digests import (
     as_float32s,
     cumulative_digest,
     decode_row,
+    joined_segments,
     row_digest,
 )
 from protocol.data_plane.extras import MediaItem, RouteBlock
@@ -136,6 +137,21 @@ def column_fault(row: StagedRow) -> str:
         return "a logprob is not a finite 32-bit float"
     if any(row.logprobs[:carry]):
         return "a carried token has a logprob"
+    return segment_fault(row)
+
+
+def segment_fault(row: StagedRow) -> str:
+    """Do its segments, if it has any, tell of all that was generated, oldest weights first?"""
+    versions = [version for version, _ in row.segments]
+    if not versions:
+        return ""
+    if len(versions) < 2 or any(left >= right for left, right in zip(versions, versions[1:], strict=False)):
+        return f"its segments are of weight versions {versions}: they must be at least two, and ascend"
+    counts = [count for _, count in row.segments]
+    if versions[0] != row.weight_version or min(counts) < 1 or sum(counts) != row.generated:
+        return (
+            f"its segments {list(row.segments)} are not those of {row.generated} tokens from weight version {row.weight_version}"
+        )
     return ""
 
 
@@ -258,8 +274,16 @@ def linearise(sample: str, group: str, chain: Sequence[StagedRow], reward: float
             routes=linear_routes(chain),
             media=linear_media(chain),
             tensors=tuple(data for row in chain if row.extras is not None for data in row.extras.tensors),
+            segments=linear_segments(chain),
         )
     )
+
+
+def linear_segments(chain: Sequence[StagedRow]) -> tuple[tuple[int, int], ...]:
+    """(weight version, tokens) of all that was generated; empty where each call's span says it."""
+    if not any(row.segments for row in chain):
+        return ()
+    return joined_segments(*(row.segments or ((row.weight_version, row.generated),) for row in chain))
 
 
 def masked(sample: str, group: str, ordinal: int, generation: int, prompt: tuple[int, ...]) -> CanonicalRow:

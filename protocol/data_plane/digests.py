@@ -32,6 +32,9 @@ class StagedRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tru
     ``digest`` is ``row_digest`` of the row, ``cumulative`` the chain's digest up to and with this row. ``extras`` lie in the
     row's bytes and in its digest only where there are some. Its routes are one row for each token, and in front of them one
     for the parent's last token, where there is a parent (the boundary row); the last one is the placeholder.
+
+    ``segments`` of a call that a restore went on with under newer weights: (weight version, generated tokens) in order, at
+    least two; ``weight_version`` is then the first, the oldest.
     """
 
     v: int
@@ -52,6 +55,7 @@ class StagedRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tru
     digest: str
     cumulative: str
     extras: Extras | None = None
+    segments: tuple[tuple[int, int], ...] = ()
 
     @property
     def generated(self) -> int:
@@ -91,7 +95,21 @@ def row_digest(row: StagedRow) -> str:
         ">7q", row.v, row.attempt, row.ordinal, row.generation, row.turn, row.previous_length, row.weight_version
     )
     columns = _columns(row.tokens, row.mask, row.logprobs)
-    return hashlib.sha256(b"call\x02" + identities + counts + columns + extras_digest(row.extras)).hexdigest()
+    segments = struct.pack(f">{2 * len(row.segments)}q", *(number for segment in row.segments for number in segment))
+    if segments:
+        segments = b"segments" + segments
+    return hashlib.sha256(b"call\x02" + identities + counts + columns + extras_digest(row.extras) + segments).hexdigest()
+
+
+def joined_segments(*parts: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """(weight version, tokens) of tokens that follow each other; neighbours of one version are one segment, empty ones none."""
+    out: list[tuple[int, int]] = []
+    for version, count in (segment for part in parts for segment in part):
+        if count and out and out[-1][0] == version:
+            out[-1] = (version, out[-1][1] + count)
+        elif count:
+            out.append((version, count))
+    return tuple(out)
 
 
 def cumulative_digest(parent_cumulative: str, digest: str) -> str:

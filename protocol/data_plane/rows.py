@@ -29,7 +29,8 @@ class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
     from, both root first. ``tools`` digests the tool replies, ``digest`` (SHA-256 hex) everything else in the row.
     ``routes``, where there are any: one row for each token; the last one, and those of a call that was staged without
     routes, are placeholders. ``media``, where there are any, with their places in the row, and the bytes of their ``tensors`` in
-    the order of their digests, which alone are part of the row's.
+    the order of their digests, which alone are part of the row's. ``segments``, where a call has more than one: (weight version,
+    tokens) of everything that was generated.
     """
 
     v: int
@@ -50,6 +51,7 @@ class CanonicalRow(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
     routes: RouteBlock | None = None
     media: tuple[MediaItem, ...] = ()
     tensors: tuple[bytes, ...] = ()
+    segments: tuple[tuple[int, int], ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -67,7 +69,8 @@ def canonical_digest(row: CanonicalRow) -> str:
     columns = msgspec.structs.astuple(row)[:_DIGESTED]
     routes = b"" if row.routes is None else _encode(row.routes)
     media = media_digest(row.media).encode()
-    return hashlib.sha256(b"canonical\x01" + _encode(columns) + routes + media).hexdigest()
+    segments = _encode(row.segments) if row.segments else b""
+    return hashlib.sha256(b"canonical\x01" + _encode(columns) + routes + media + segments).hexdigest()
 
 
 def sealed(row: CanonicalRow) -> CanonicalRow:
@@ -110,6 +113,7 @@ def trained_row(row: CanonicalRow) -> TrainedRow:
         calls=calls_of(row),
         routes=routes_of(row),
         media=media_of(row),
+        segments=row.segments,
     )
 
 

@@ -82,6 +82,7 @@ class TrainedRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     valid: bool
     calls: tuple[tuple[str, str, str], ...] = ()  # of each model call: staging key, digest of its carry, of what it generated
     media: tuple[str, ...] = ()  # of each model call: digest of the media in its carry; empty without any
+    segments: tuple[tuple[int, int], ...] = ()  # (weight version, tokens) of all that was generated, if a call has more than one
     routes: tuple[str, ...] = ()  # of each model call: digest of the real route rows of its tokens; empty without routes
 
 

@@ -51,9 +51,16 @@ def found_of(capabilities: Capabilities) -> EngineFound:
 
 
 def delta_row(
-    request: Generate, version: int, tokens: Sequence[int], logprobs: Sequence[float], extras: Extras | None = None
+    request: Generate,
+    segments: tuple[tuple[int, int], ...],
+    tokens: Sequence[int],
+    logprobs: Sequence[float],
+    extras: Extras | None = None,
 ) -> StagedRow:
-    """Carry (mask 0, logprob 0), then what was generated (mask 1), with both digests filled in."""
+    """Carry (mask 0, logprob 0), then what was generated (mask 1), with both digests filled in.
+
+    ``segments``: (weight version, tokens) of what was generated, at least one.
+    """
     carried = len(request.carry)
     row = StagedRow(
         v=STAGED_ROW_VERSION,
@@ -70,10 +77,11 @@ def delta_row(
         tokens=request.carry + tuple(tokens),
         mask=(0,) * carried + (1,) * len(tokens),
         logprobs=(0.0,) * carried + as_float32s(logprobs),
-        weight_version=version,
+        weight_version=segments[0][0],
         digest="",
         cumulative="",
         extras=extras,
+        segments=segments if len(segments) > 1 else (),
     )
     return sealed_row(row, request.parent_cumulative)
 

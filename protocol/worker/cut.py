@@ -383,8 +383,7 @@ class Group:
                 tokens=(*durable.tokens, *row.tokens),
                 logprobs=(*durable.logprobs, *row.logprobs),
                 digest=row.cumulative,
-                version=live.oldest,
-                newest=row.weight_version,
+                segments=live.segments(row.end),
                 finish=row.finish,
             )
         assert live.limit is not None

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from protocol.data_plane.digests import as_float32s
+from protocol.data_plane.digests import as_float32s, joined_segments
 from protocol.data_plane.extras import RouteBlock
 from protocol.history import LifecycleWaited
 from protocol.messages import Generate, PrefixEvidence
@@ -23,17 +23,15 @@ T = TypeVar("T")
 class Prefix(msgspec.Struct, frozen=True, gc=False):
     """Generated tokens at the beginning of a call that lie in chunk rows, with what they were generated under.
 
-    ``tokens`` and ``logprobs`` have the same length; ``keys`` are their chunks', whose chain ends in ``digest``. ``version`` is
-    the oldest of their weights, ``newest`` the last chunk's. ``finish``: the call has ended with their last token. ``routes``
-    of a prefix that was restored: a row for each token of the carry and of the prefix (None: no router replay).
+    ``tokens`` and ``logprobs`` have the same length; ``keys`` are their chunks', whose chain ends in ``digest``. ``segments``:
+    (weight version, tokens), the oldest first. ``finish``: the call has ended with their last token. ``routes`` of a prefix that was restored: a row for each token of the carry and of the prefix (None: no router replay).
     """
 
     keys: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     digest: str = ""
-    version: int = -1
-    newest: int = -1
+    segments: tuple[tuple[int, int], ...] = ()
     finish: str = ""
     routes: RouteBlock | None = None
 
@@ -114,10 +112,11 @@ class LiveCall:
         given = len(before)
         return (*before[start:end], *after[max(start - given, 0) : max(end - given, 0)])
 
-    @property
-    def oldest(self) -> int:
-        """Weight version that the call counts as."""
-        return self.version if not self.inherited.keys else min(self.inherited.version, self.version)
+    def segments(self, end: int) -> tuple[tuple[int, int], ...]:
+        """(weight version, tokens) of generated tokens [0, end), where ``end`` is not inside a restored prefix. Never empty: a
+        call of nothing counts as its own version."""
+        own = end - len(self.inherited.tokens)
+        return joined_segments(self.inherited.segments, ((self.version, own),)) or ((self.version, 0),)
 
     def evidence(self) -> PrefixEvidence:
         """Of what is durable: at least one chunk."""

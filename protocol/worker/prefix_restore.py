@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, chunk_digest, decode_chunk, prefix_content, prefix_digest
-from protocol.data_plane.digests import as_float32s, carry_digest
+from protocol.data_plane.digests import as_float32s, carry_digest, joined_segments
 from protocol.data_plane.media import rejects
 from protocol.data_plane.routes import routes_digest
 from protocol.errors import Cause, Refusal
@@ -73,8 +73,7 @@ def decide_prefix(
         tokens=tokens,
         logprobs=logprobs,
         digest=evidence.digest,
-        version=min(chunk.weight_version for chunk in chunks),
-        newest=last.weight_version,
+        segments=joined_segments(tuple((chunk.weight_version, len(chunk.tokens)) for chunk in chunks)),
         finish=last.finish,
         routes=joined_chunks(chunks) if routed else None,
     )
@@ -207,7 +206,7 @@ class PrefixRestorer:
                 len(prefix.tokens),
                 prefix.digest,
                 prefix_content(prefix.tokens, prefix.logprobs),
-                prefix.version,
+                prefix.segments[0][0],
                 routes_digest(routes, live.request.previous_length) if routes is not None else "",
                 remaining,
                 bool(finish),

@@ -220,7 +220,7 @@ class GenerationWorker:
                 tokens, logprobs = live.tokens(0, look.tokens), live.logprobs(0, look.tokens)
                 routes = self.terminal_routes(live, len(tokens))
                 extras = with_tensors(None if routes is None else Extras(routes=routes), live.media)
-                row = delta_row(request, live.oldest, tokens, logprobs, extras)
+                row = delta_row(request, live.segments(len(tokens)), tokens, logprobs, extras)
                 coordinate = lost_coordinate(row) if live.unverified else await self.stage(row)
                 live.staged = coordinate.captured
                 if live.staged:
