@@ -79,6 +79,7 @@ class LiveCall:
     media: AdmittedMedia = NO_MEDIA
     unverified: str = ""  # why nothing of this call may be staged: what it rests on cannot be verified ('' it can)
     frozen: int | None = None
+    resolved: bool = False  # whoever restores has the rows of the prefix that it was given in hand
     routes: CallRoutes | None = None
     staged: bool = False  # its terminal row lies in staging
     over: bool = False  # answered, failed or aborted: nothing may be cut any more

@@ -304,8 +304,9 @@ class GenerationWorker:
     async def forget(self, live: LiveCall) -> None:
         async with live.lifecycle("abort"):
             self.restorer.release(live)
-            given = () if live.request.prefix is None else live.request.prefix.keys
-            self.cleanup.leave(live.call, live.durable.keys or given, "aborted")
+            self.cleanup.leave(live.call, live.durable.keys, "aborted")
+            if not live.resolved:
+                self.restorer.refuse(live, "interrupted")
 
 
 def text_digest(text: str) -> str:
