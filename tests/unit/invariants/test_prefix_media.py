@@ -1,139 +1,189 @@
-"""I58, I39 (media), I57 (media): a call goes on with the media it began with, and their bytes are stored once."""
+"""I58: a call goes on with the media that it was begun with, or is told by name that it cannot."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from ledger_files import judged
-from prefix_files import AGAIN, CALL, asked, chunk, prefix_terms, restored, saved
+from ledger_files import SOURCE, judged, pack
+from prefix_files import AGAIN, CALL, KEY, NEXT, asked, chunks, prefix_terms, restored, saved
 
-from invariants.gym.nothing_is_restored_in_part import NothingIsRestoredInPart
-from invariants.prefix.batches_are_bounded import BatchesAreBounded
 from invariants.prefix.media_are_the_same import MediaAreTheSame
+from protocol.data_plane.chunks import encode_chunk
+from protocol.data_plane.digests import StagedRow, encode_row
 from protocol.data_plane.extras import Extras, MediaItem, TensorDigest, media_digest
+from protocol.external import External, ServiceValue
 from protocol.history import (
     CallEnded,
+    FaultInjected,
+    LifeStarted,
     MediaAdmitted,
     MediaCompared,
     OptimizerApplied,
-    PrefixClaimed,
     PrefixFellBack,
-    PrefixReadIssued,
-    RowStagedDone,
+    Record,
     TrainedRow,
 )
+from protocol.judging import Durable, Panel, RunStatus
+from protocol.worker.capture import sealed_row
 
-TERMS = prefix_terms()
-
-
-def item(position=0, letter="0"):
-    return MediaItem("image", "a.png", position, 1, (TensorDigest("pixels", "uint8", (2, 2), letter * 64),))
-
-
-ITEMS = (item(),)
-SAME, OTHER = media_digest(ITEMS), media_digest((item(letter="1"),))
-ROWS = [chunk(0, 2, extras=Extras(media=ITEMS))]
-KEY = ROWS[0].key
-KEYS = (KEY,)
-
-
-def found(kind, *events, start=None):
-    return judged(kind, *[("worker-0", event) for event in events], given=TERMS, start=start, life=2)
+REPLACE = msgspec.structs.replace
+TERMS = REPLACE(prefix_terms(), media=True)
+TENSOR = TensorDigest("pixel_values", "float32", (4, 8), "0" * 64)
+ITEMS = (MediaItem("image", "a.png", 0, 2, (TENSOR,)),)
+OTHER = (REPLACE(ITEMS[0], tensors=(REPLACE(TENSOR, sha256="1" * 64),)),)
+OUTSIDE = (REPLACE(ITEMS[0], length=3),)  # two tokens were carried
+WAS, IS_NOT = media_digest(ITEMS), media_digest(OTHER)
+ROWS = chunks(2, 4, extras=Extras(media=ITEMS))
+SPOILED = chunks(2, 4, extras=Extras(media=OUTSIDE))
+CHANGED = "retained_media_changed: pixel_values of a.png has other bytes"
+VANISHED = "media_source_vanished: a.png is not there"
+UNREADABLE = "media_metadata_unreadable: item 0 ends at 3"
 
 
-def admitted(digest=SAME, call=AGAIN):
-    return MediaAdmitted(call, 1, 4, digest)
+def found(*events, start=None, life=2):
+    steps = [event if isinstance(event, tuple) else ("worker-0", event) for event in events]
+    return judged(MediaAreTheSame, *steps, given=TERMS, start=start, life=life)
 
 
-def compared(outcome, now=SAME, before=SAME, key=KEY, path="prefix"):
-    return MediaCompared(AGAIN, key, path, before, now, outcome)
+def keys(rows):
+    return tuple(row.key for row in rows)
 
 
-def fell_back(reason, rejected=False):
-    return PrefixFellBack(AGAIN, KEYS, reason, rejected)
+def admitted(call=AGAIN, digest=WAS):
+    return MediaAdmitted(call, 1, 100, digest)
 
 
-CHANGED = fell_back("retained_media_changed: other bytes", True)
-ANSWERED = CallEnded(AGAIN, "answered", 5, 2, 5, 8)
-ASKED = asked(AGAIN, ROWS, media=1)
+def compared(outcome="kept", was=WAS, now=WAS, rows=ROWS):
+    return MediaCompared(AGAIN, rows[0].key, "prefix", was, now, outcome)
 
 
-def trained(digest):
-    row = TrainedRow(0, 0, "s", "p", "c", ((0, 5),), "t", 1.0, True, ((AGAIN, "a", "b"),), (digest,))
-    return OptimizerApplied(1, "w0", "w1", (row,))
+def ended(outcome="answered", call=AGAIN):
+    return CallEnded(call, outcome)
+
+
+# --- prefixes
+
+
+def test_a_prefix_with_the_same_media_is_gone_on_from():
+    kept = [asked(AGAIN, ROWS), admitted(), compared(), restored(ROWS), ended()]
+    assert found(*kept, start=saved(ROWS)) == []
+
+
+def test_changed_media_reject_and_unreadable_ones_regenerate():
+    rejected = [asked(AGAIN, ROWS), admitted(digest=IS_NOT), compared("changed", now=IS_NOT),
+                PrefixFellBack(AGAIN, keys(ROWS), CHANGED, True), ended("rejected")]  # fmt: skip
+    assert found(*rejected, start=saved(ROWS)) == []
+    again = [asked(AGAIN, SPOILED), admitted(), compared("unreadable", media_digest(OUTSIDE), rows=SPOILED),
+             PrefixFellBack(AGAIN, keys(SPOILED), UNREADABLE), ended()]  # fmt: skip
+    assert found(*again, start=saved(SPOILED)) == []
+
+
+BEGUN = [asked(AGAIN, ROWS), admitted(), compared()]
+OTHERWISE = [asked(AGAIN, ROWS), admitted(digest=IS_NOT), compared("changed", now=IS_NOT)]
+BROKEN = {
+    "goes on with other media": (
+        [asked(AGAIN, ROWS), admitted(digest=IS_NOT), restored(ROWS)], ROWS, "goes on with media"),
+    "goes on without media": ([asked(AGAIN, ROWS), restored(ROWS)], ROWS, "goes on with media none"),
+    "goes on with what nobody can read": (
+        [asked(AGAIN, SPOILED), admitted(digest=media_digest(OUTSIDE)), restored(SPOILED)], SPOILED, "nobody can read"),
+    "rejected for nothing": (
+        [*BEGUN, PrefixFellBack(AGAIN, keys(ROWS), CHANGED, True)], ROWS, "its media are those of its prefix"),
+    "rejected over what nobody can read": (
+        [asked(AGAIN, SPOILED), admitted(), PrefixFellBack(AGAIN, keys(SPOILED), CHANGED, True)], SPOILED, "nobody can read"),
+    "vanished, and still there": (
+        [*BEGUN, PrefixFellBack(AGAIN, keys(ROWS), VANISHED, True)], ROWS, "every source is there"),
+    "changed, and generated again": (
+        [*OTHERWISE, PrefixFellBack(AGAIN, keys(ROWS), CHANGED)], ROWS, "that rejects it"),
+    "changed, and answered": ([*OTHERWISE, ended()], ROWS, "have changed"),
+    "kept, though they differ": ([asked(AGAIN, ROWS), admitted(digest=IS_NOT), compared(now=IS_NOT)], ROWS, "for the same"),
+    "compared with something else": ([asked(AGAIN, ROWS), admitted(), compared(was=IS_NOT, now=IS_NOT)], ROWS, "it names"),
+    "rejected without a cause": ([*BEGUN, ended("rejected")], ROWS, "nothing has changed or vanished"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "rows", "text"), BROKEN.values(), ids=BROKEN)
+def test_a_prefix_and_media_that_do_not_belong_together_break_it(events, rows, text):
+    assert any(text in line for line in found(*events, start=saved(rows)))
+
+
+def test_a_source_that_a_fault_or_an_earlier_life_took_away_may_reject():
+    rejected = [asked(AGAIN, ROWS), PrefixFellBack(AGAIN, keys(ROWS), VANISHED, True), ended("rejected")]
+    assert found(("job", FaultInjected("vanish_media", "a.png")), *rejected, start=saved(ROWS)) == []
+    out = Panel([MediaAreTheSame], TERMS)
+    out.begin(Durable(saved(ROWS)), External((), (ServiceValue("media-store", "gone/a.png", 1),)))
+    for number, event in enumerate([LifeStarted(2), *rejected]):
+        out.feed(Record(number, 0.0, "job" if number == 0 else "worker-0", 2, "", event))
+    out.end(Durable({}), External(), RunStatus("ended"), None)
+    assert out.violations == []
+
+
+# --- calls before
+
+PARENT, CHILD = CALL, f"{NEXT}/c1"
+
+
+def parent_row(media=ITEMS):
+    row = StagedRow(
+        v=2, key=PARENT, rollout_id=KEY[:-3], attempt=0, call="c0", ordinal=0, generation=0, turn=0, mode="text", parent="",
+        previous_length=0, tokens=(3, 4, 5), mask=(0, 0, 1), logprobs=(0.0, 0.0, -1.0), weight_version=0, digest="",
+        cumulative="", extras=Extras(media=media, tensors=(b"pixels",)),
+    )  # fmt: skip
+    return sealed_row(row, "")
+
+
+def with_parent(media=ITEMS):
+    row = parent_row(media)
+    staging = [[one.key, encode_chunk(one)] for one in ROWS] + [[row.key, encode_row(row)]]
+    return {**saved(ROWS), f"{SOURCE}/data_plane/rollout_staging.msgpack": pack(staging)}
+
+
+def looks(outcome, was=WAS, now=WAS):
+    return [asked(CHILD, previous=3), MediaCompared(CHILD, PARENT, "parent", was, now, outcome)]
+
+
+def test_a_child_that_looks_at_the_same_media_again_is_held():
+    assert found(*looks("kept"), ended(call=CHILD), start=with_parent()) == []
+    assert found(*looks("changed", now=IS_NOT), ended("rejected", CHILD), start=with_parent()) == []
+    spoiled = with_parent(OUTSIDE)
+    assert found(*looks("unreadable", media_digest(OUTSIDE)), ended("capture-failed", CHILD), start=spoiled) == []
+
+
+def test_a_parent_of_this_life_counts_as_it_was_admitted():
+    first = [asked(f"{KEY}/c0"), admitted(f"{KEY}/c0"), ended(call=f"{KEY}/c0")]
+    child = f"{KEY}/c1"
+    again = [asked(child, previous=3), MediaCompared(child, f"{KEY}/c0", "parent", WAS, WAS, "kept"), ended(call=child)]
+    assert found(*first, *again, life=1) == []
+    forged = [asked(child, previous=3), MediaCompared(child, f"{KEY}/c0", "parent", IS_NOT, IS_NOT, "kept")]
+    assert any("they were" in line for line in found(*first, *forged, life=1))
 
 
 @pytest.mark.parametrize(
-    "events",
+    ("events", "media", "text"),
     [
-        [ASKED, admitted(), compared("kept"), restored(ROWS), ANSWERED, trained(SAME)],
-        [ASKED, admitted(OTHER), compared("changed", OTHER), CHANGED],
-        [ASKED, admitted(), compared("unreadable", before=""), fell_back("media_metadata_unreadable")],
+        (looks("kept", IS_NOT, IS_NOT), ITEMS, "they were"),
+        (looks("kept", media_digest(OUTSIDE), media_digest(OUTSIDE)), OUTSIDE, "nobody can read them"),
+        (looks("changed", media_digest(OUTSIDE)), OUTSIDE, "nobody can read them"),
+        (looks("changed", IS_NOT), ITEMS, "they are the same"),
+        (looks("unreadable"), ITEMS, "there they lie"),
+        ([asked(CHILD, previous=3), ended(call=CHILD)], ITEMS, "compared with nothing"),
+        ([*looks("changed", now=IS_NOT), ended(call=CHILD)], ITEMS, "have changed"),
+        ([*looks("unreadable", media_digest(OUTSIDE)), ended(call=CHILD)], OUTSIDE, "is captured"),
     ],
 )
-def test_a_call_that_goes_on_with_its_media_or_not_at_all_is_held(events):
-    start = saved(ROWS) if events[-1] != fell_back("media_metadata_unreadable") else saved([chunk(0, 2)])
-    assert found(MediaAreTheSame, *events, start=start) == []
+def test_a_child_that_takes_its_parents_media_for_what_they_are_not_breaks_it(events, media, text):
+    assert any(text in line for line in found(*events, start=with_parent(media)))
 
 
-def test_media_whose_places_nobody_can_read_are_generated_again():
-    odd = [chunk(0, 2, extras=Extras(media=(item(position=9),)))]
-    digest = media_digest((item(position=9),))
-    events = [asked(AGAIN, odd, media=1), admitted(OTHER), MediaCompared(AGAIN, KEY, "prefix", digest, OTHER, "unreadable")]
-    assert found(MediaAreTheSame, *events, fell_back("media_metadata_unreadable"), start=saved(odd)) == []
-    gone_on = [asked(AGAIN, odd, media=1), admitted(digest), restored(odd)]
-    assert "whose media nobody can place" in found(MediaAreTheSame, *gone_on, start=saved(odd))[0]
+def test_a_read_that_failed_explains_media_that_nobody_could_read():
+    disturbed = ("job", FaultInjected("lose_rows", "a get came back short"))
+    assert found(disturbed, *looks("unreadable"), ended("capture-failed", CHILD), start=with_parent()) == []
 
 
-@pytest.mark.parametrize(
-    ("events", "text"),
-    [
-        ([ASKED, admitted(OTHER), restored(ROWS)], "its prefix was generated from"),
-        ([ASKED, restored(ROWS)], "goes on with media none"),
-        ([ASKED, admitted(OTHER), compared("kept", OTHER)], "keeps the media of"),
-        ([ASKED, admitted(), compared("changed")], "for changed, their digest is"),
-        ([ASKED, admitted(), CHANGED], "and no media of it were found changed"),
-        ([ASKED, admitted(OTHER), compared("changed", OTHER), fell_back("x")], "is not rejected (x)"),
-        ([ASKED, admitted(OTHER), compared("unreadable", OTHER), fell_back("x")], "have changed, which must reject it"),
-        ([ASKED, admitted(), compared("kept", before="z")], "compares with media z"),
-        ([ASKED, admitted(), compared("changed", "z")], "compares media z, it was admitted with"),
-        ([ASKED, compared("changed", OTHER, key=CALL, path="parent"), ANSWERED], "is answered and staged, though the media of"),
-        ([ASKED, admitted(), ANSWERED, trained(OTHER)], "is trained with media"),
-    ],
-)
-def test_a_call_of_other_media_breaks_I58(events, text):
-    lines = found(MediaAreTheSame, *events, start=saved(ROWS))
-    assert any(text in line for line in lines) and lines != []
+# --- training
 
 
-# --- I39
-
-VANISHED = fell_back("media_source_vanished: a.png", True)
-
-
-def test_media_that_are_gone_are_found_before_anything_is_read():
-    assert found(NothingIsRestoredInPart, ASKED, VANISHED) == []
-    claimed = PrefixClaimed(AGAIN, "d", KEYS, "owned")
-    assert "after its prefix was claimed" in found(NothingIsRestoredInPart, ASKED, claimed, VANISHED)[0]
-    read = PrefixReadIssued(1, 1, 1, (AGAIN,))
-    assert "after its prefix was read" in found(NothingIsRestoredInPart, ASKED, read, VANISHED)[0]
-
-
-# --- I57
-
-
-def test_media_that_are_stored_once_are_held():
-    assert found(BatchesAreBounded, ASKED, admitted(), RowStagedDone(AGAIN, 7, "d", 300, 4)) == []
-    assert found(BatchesAreBounded, asked(), RowStagedDone(CALL, 7, "d", 300, 0)) == []
-
-
-@pytest.mark.parametrize(
-    ("rows", "text"),
-    [
-        ([RowStagedDone(AGAIN, 7, "d", 300, 8)], "holds 8 bytes of media, it was admitted with 4"),
-        ([RowStagedDone(AGAIN, 7, "d", 300, 4)] * 2, "4 bytes of the media of"),
-        ([RowStagedDone(AGAIN, 7, "d", 9_000, 4)], "has 9000 bytes"),
-    ],
-)
-def test_media_that_are_stored_twice_break_I57(rows, text):
-    lines = found(BatchesAreBounded, ASKED, admitted(), *rows)
-    assert any(text in line for line in lines) and lines != []
+@pytest.mark.parametrize(("media", "wrong"), [((WAS,), False), ((IS_NOT,), True), ((), True)])
+def test_a_row_is_trained_with_the_media_that_its_calls_looked_at(media, wrong):
+    row = TrainedRow(0, 0, "s", "p", "c", ((0, 1),), "t", 1.0, True, ((PARENT, "a", "b"),), media=media)
+    applied = ("trainer", OptimizerApplied(1, "w0", "w1", (row,)))
+    assert any("is trained with media" in line for line in found(applied, start=with_parent())) is wrong
