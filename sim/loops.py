@@ -117,7 +117,8 @@ class Loop:
     """One named loop of one process. What runs on it says what it costs by ``copy`` and ``materialise``."""
 
     __slots__ = (
-        "copied", "costs", "gap_began", "held", "kernel", "line", "materialised", "name", "record", "running", "steps", "stream", "waking",
+        "copied", "costs", "gap_began", "held", "kernel", "line", "materialised", "name", "record", "running", "steps", "stream",
+        "waking",
     )  # fmt: skip
 
     def __init__(self, kernel: Kernel, name: str, stream: SeededStream, record: Callable[[Event], None]) -> None:
