@@ -226,7 +226,7 @@ class GenerationWorker:
                 live.over = True
             await self.drop_chunks(live, "completed" if live.staged else "terminal-failed")
         await self.cleanup.wait_for(live.call)
-        text = call_text(self.engine, request.carry, tokens, look.finish)
+        text = call_text(self.engine, request.carry, tokens, look.finish, request.sampling.stop)
         prefix = len(live.inherited.tokens)
         generated = Generated(
             tokens, logprobs, coordinate, text, look.finish, len(tokens), prefix, live.inherited.digest if prefix else ""
@@ -245,6 +245,7 @@ class GenerationWorker:
                 limit=live.limit or 0,
                 finish=look.finish,
                 text=text_digest(text),
+                plain=text_digest(self.engine.plain_text(request.carry, tokens, look.finish, request.sampling.stop)),
                 routes=told.prefix,
                 routed=told.own,
                 boundary=told.boundary,
@@ -303,8 +304,9 @@ class GenerationWorker:
     async def forget(self, live: LiveCall) -> None:
         async with live.lifecycle("abort"):
             self.restorer.release(live)
-            given = () if live.request.prefix is None else live.request.prefix.keys
-            self.cleanup.leave(live.call, live.durable.keys or given, "aborted")
+            self.cleanup.leave(live.call, live.durable.keys, "aborted")
+            if not live.resolved:
+                self.restorer.refuse(live, "interrupted")
 
 
 def text_digest(text: str) -> str:
