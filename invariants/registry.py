@@ -63,6 +63,24 @@ from invariants.liveness.every_run_progresses_or_ends_typed import EveryRunProgr
 from invariants.liveness.gym_resumes_before_publication import GymResumesBeforePublication
 from invariants.liveness.locks_are_taken_in_order import LocksAreTakenInOrder
 from invariants.liveness.unhealthy_peers_are_reported import UnhealthyPeersAreReported
+from invariants.prefix.a_failed_cut_leaves_nothing import AFailedCutLeavesNothing
+from invariants.prefix.a_receipt_answers_its_inventory import AReceiptAnswersItsInventory
+from invariants.prefix.a_restored_cut_has_one_owner import ARestoredCutHasOneOwner
+from invariants.prefix.acknowledged_cuts_are_saved import AcknowledgedCutsAreSaved
+from invariants.prefix.batches_are_bounded import BatchesAreBounded
+from invariants.prefix.draws_are_used_once import DrawsAreUsedOnce
+from invariants.prefix.each_route_row_is_its_tokens import EachRouteRowIsItsTokens
+from invariants.prefix.frozen_tokens_are_complete import FrozenTokensAreComplete
+from invariants.prefix.gates_open_again import GatesOpenAgain
+from invariants.prefix.media_are_the_same import MediaAreTheSame
+from invariants.prefix.one_call_fails_alone import OneCallFailsAlone
+from invariants.prefix.restored_routes_are_trained import RestoredRoutesAreTrained
+from invariants.prefix.route_reads_are_grouped import RouteReadsAreGrouped
+from invariants.prefix.serving_never_waits_for_a_lifecycle import ServingNeverWaitsForALifecycle
+from invariants.prefix.text_is_uninterrupted import TextIsUninterrupted
+from invariants.prefix.tokens_stay_within_the_limit import TokensStayWithinTheLimit
+from invariants.prefix.uncuttable_calls_are_never_cut import UncuttableCallsAreNeverCut
+from invariants.prefix.unusable_prefixes_fall_back import UnusablePrefixesFallBack
 from protocol.judging import Judge
 
 JUDGES: tuple[type[Judge], ...] = (
@@ -70,6 +88,8 @@ JUDGES: tuple[type[Judge], ...] = (
     FailuresArePaidFor,  # BUDGET-1
     CohortsAreJudgedWhole,  # COHORT-1
     LateCallsChangeNothing,  # CONTROL-1
+    AcknowledgedCutsAreSaved,  # CUT-1
+    GatesOpenAgain,  # GATE-1
     UnhealthyPeersAreReported,  # HEALTH-1
     OneLiveExecution,  # I1
     SealIsCurrent,  # I2
@@ -114,7 +134,21 @@ JUDGES: tuple[type[Judge], ...] = (
     ContinuedOnce,  # I41
     NoSectionVisitsAll,  # I42
     TrainedIsWhatWasGenerated,  # I43
+    TokensStayWithinTheLimit,  # I44
+    TextIsUninterrupted,  # I45
+    FrozenTokensAreComplete,  # I46
+    OneCallFailsAlone,  # I47
+    AFailedCutLeavesNothing,  # I48
     NoStagedRowIsLeftBehind,  # I49
+    UncuttableCallsAreNeverCut,  # I50
+    UnusablePrefixesFallBack,  # I51
+    DrawsAreUsedOnce,  # I52
+    ServingNeverWaitsForALifecycle,  # I53
+    EachRouteRowIsItsTokens,  # I54
+    RestoredRoutesAreTrained,  # I55
+    RouteReadsAreGrouped,  # I56
+    BatchesAreBounded,  # I57
+    MediaAreTheSame,  # I58
     RefusedAtSetUp,  # I59
     SchemasAreExact,  # I60
     TheFingerprintIsTheRollouts,  # I61
@@ -123,8 +157,10 @@ JUDGES: tuple[type[Judge], ...] = (
     EveryRowIsReportedOnce,  # I65
     EffectsLandAsPromised,  # I66
     EveryRunProgressesOrEndsTyped,  # I67
+    ARestoredCutHasOneOwner,  # OWNER-1
     TrainsAsTheReference,  # PARITY-1
     APreparedInstanceStandsStill,  # PHASE-1
+    AReceiptAnswersItsInventory,  # RECEIPT-1
     SavedAtItsLastBoundary,  # TURN-1
     CallsCarryTheirWeights,  # WEIGHTS-1
 )

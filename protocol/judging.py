@@ -73,6 +73,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     data_length: int  # rows of the data set
     contract: Contract = Contract()
     relative_rewards: bool = False  # siblings are rewarded against each other
+    media: bool = False  # prompts hold images or videos
 
 
 class RunStatus(msgspec.Struct, frozen=True):

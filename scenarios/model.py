@@ -24,6 +24,7 @@ FORMAT = 1  # of a scenario file
 WORKPLACE = "workplace"
 # Kinds of episodes (PROTOCOL 5.4); each has a built-in data set of its name, and a fake in the simulated world.
 ENVIRONMENTS = (WORKPLACE, "blackjack", "prompt-injection", "proof", "clevr", "cohort", "multimodal")
+WITH_MEDIA = ("multimodal",)  # whose prompts hold images or videos
 RELATIVE = ("cohort",)  # whose siblings are rewarded against each other
 LOAD_MAX = 200_000  # rollouts of a step: the supported size
 PROCESSES_MAX = 1_000  # of one kind: more would not start in a lifetime
@@ -81,6 +82,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             data_length=len(self.tasks),
             contract=self.contract,
             relative_rewards=self.environment in RELATIVE,
+            media=self.environment in WITH_MEDIA,
         )
 
     def _job_in(self, life: int) -> Job:

@@ -224,7 +224,8 @@ class FakeOutput:
         self.over = rt.signal()
         self.routes: FakeRoutes | None = None
         if engine.experts is not None:
-            drawn = (keyed(call.ordinal, call.generation, call.turn) >> 11) * 2.0**-53
+            # A call that goes on may lack what it had before, or have what it lacked.
+            drawn = (keyed(call.ordinal, call.generation, call.turn, bool(call.prefix)) >> 11) * 2.0**-53
             self.routes = FakeRoutes(engine.experts, engine.loop, call, self.count, drawn)
             engine.loop.steps.join(rt.now())
         self.runs = self.routes is not None  # it takes part in the steps of the engine's loop

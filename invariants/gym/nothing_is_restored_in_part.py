@@ -8,10 +8,14 @@ from protocol.config import Level
 from protocol.history import (
     AdmissionClosed,
     AdmissionOpened,
+    CallAsked,
     ControlIssued,
     EpisodeEnded,
     EpisodeInstalled,
     LifeStarted,
+    PrefixClaimed,
+    PrefixFellBack,
+    PrefixReadIssued,
     ProcessContinued,
     ProcessKilled,
     ProcessStalled,
@@ -22,10 +26,13 @@ from protocol.history import (
 )
 from protocol.judging import Judge, Terms, Violation
 
+VANISHED = "media_source_vanished"
+
 
 class NothingIsRestoredInPart(Judge):
     """What refuses a restore does so before any instance is asked to install, and after a restore that failed while it was
-    installing no instance keeps an installed episode or stays closed.
+    installing no instance keeps an installed episode or stays closed; a call whose media are gone is refused before anything of
+    its prefix is claimed or read.
 
     Told by Gym's own events: what is installed, what has ended, which door is closed. An instance that stands still or is dead
     when the run ends can undo nothing.
@@ -33,8 +40,9 @@ class NothingIsRestoredInPart(Judge):
 
     invariant = "I39"
     needs = (LifeStarted,)
-    sees = (AdmissionClosed, AdmissionOpened, ControlIssued, EpisodeEnded, EpisodeInstalled, ProcessContinued, ProcessKilled,
-            ProcessStalled, ProcessStarted, Restored, RunFailed)  # fmt: skip
+    sees = (AdmissionClosed, AdmissionOpened, CallAsked, ControlIssued, EpisodeEnded, EpisodeInstalled, PrefixClaimed,
+            PrefixFellBack, PrefixReadIssued, ProcessContinued, ProcessKilled, ProcessStalled, ProcessStarted, Restored,
+            RunFailed)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -42,6 +50,7 @@ class NothingIsRestoredInPart(Judge):
         self.asked: dict[str, None] = {}  # instances that were asked to install
         self.installed: dict[str, str] = {}  # key -> instance, while it waits there
         self.closed: dict[str, str] = {}  # instance -> checkpoint
+        self.read: dict[str, str] = {}  # call -> what was done with its prefix, since it came in
         self.still: dict[str, None] = {}  # those that stand still, or are dead
 
     @classmethod
@@ -71,6 +80,16 @@ class NothingIsRestoredInPart(Judge):
                 self.asked[event.instance] = None
         elif isinstance(event, Restored):
             self.restored = True
+        elif isinstance(event, CallAsked):
+            self.read.pop(event.call, None)
+        elif isinstance(event, PrefixClaimed):
+            self.read[event.call] = "claimed"
+        elif isinstance(event, PrefixReadIssued):
+            self.read.update(dict.fromkeys(event.of, "read"))
+        elif isinstance(event, PrefixFellBack):
+            if VANISHED in event.reason and event.call in self.read:
+                text = f"media of {event.call} are gone, which was found after its prefix was {self.read[event.call]}"
+                return (self.broken(text, record),)
         elif isinstance(event, RunFailed) and not self.restored:
             return [self.broken(text, record) for text in self._failed(event)]
         return ()

@@ -33,8 +33,8 @@ class AFailedCutLeavesNothing(Judge):
 
     invariant = "I48"
     needs = (CallFrozen, CutRolledBack)
-    sees = (CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, ChunkStaged, CutAcknowledged, CutAsked, CutSealed, PrefixRestored,
-            ProcessKilled, ReceiptSent)  # fmt: skip
+    sees = (CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, ChunkStaged, CutAcknowledged, CutAsked, CutSealed,
+            PrefixRestored, ProcessKilled, ReceiptSent)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)

@@ -138,6 +138,7 @@ class AReceiptAnswersItsInventory(Judge):
             yield f"{event.key} is settled inside {event.call}."
         said = [one.acks[event.call] for one in self.newest.values() if one.gym == gym and event.call in one.acks]
         if said and event.kind != UNANSWERED and (event.kind, event.count) != said[-1]:
-            yield f"{event.key} is settled with {event.kind} of {event.count} tokens, its worker said {said[-1][0]} of {said[-1][1]}."
+            kind, count = said[-1]
+            yield f"{event.key} is settled with {event.kind} of {event.count} tokens, its worker said {kind} of {count}."
         if not said and event.kind == PREFIX:
             yield f"{event.key} is settled with a durable prefix that nobody has acknowledged."

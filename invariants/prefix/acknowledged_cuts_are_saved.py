@@ -19,7 +19,6 @@ from protocol.history import (
     ManifestBuilt,
     Record,
     RestoreChosen,
-    SnapshotDropped,
     SnapshotPublished,
 )
 from protocol.identity import GymCheckpointEpisode
@@ -36,7 +35,7 @@ class AcknowledgedCutsAreSaved(Judge):
 
     invariant = "CUT-1"
     needs = (CutAcknowledged, CutSaved, ManifestBuilt)
-    sees = (CallBegun, EpisodeCut, EpisodeExported, GymPhaseStarted, RestoreChosen, SnapshotDropped, SnapshotPublished)
+    sees = (CallBegun, EpisodeCut, EpisodeExported, GymPhaseStarted, RestoreChosen, SnapshotPublished)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -50,8 +49,7 @@ class AcknowledgedCutsAreSaved(Judge):
         self.exported: dict[str, int] = {}  # key -> turn
         self.saved: dict[str, tuple[str, Evidence]] = {}
         self.held: dict[int, list[Violation]] = {}
-        self.published: dict[str, dict[str, tuple[str, Evidence]]] = {}  # checkpoint -> key -> call and evidence
-        self.sequences: dict[int, str] = {}
+        self.published: dict[tuple[int, int], dict[str, tuple[str, Evidence]]] = {}  # step and sequence -> what was saved
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -93,12 +91,9 @@ class AcknowledgedCutsAreSaved(Judge):
         elif isinstance(event, ManifestBuilt):
             if event.checkpoint == self.checkpoint:
                 self.held[event.sequence] = [self.broken(text, record) for text in self._wrong()]
-                self.sequences[event.sequence] = event.checkpoint
-                self.published[event.checkpoint] = self.saved
         elif isinstance(event, SnapshotPublished):
+            self.published[event.anchor_step, event.sequence] = self.saved
             return held_until_published(self.held, event.sequence)
-        elif isinstance(event, SnapshotDropped):
-            self.published.pop(self.sequences.get(event.sequence, ""), None)
         return ()
 
     def _wrong(self) -> Iterator[str]:
@@ -128,15 +123,14 @@ class AcknowledgedCutsAreSaved(Judge):
     def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterator[Violation]:
         """What lies on disk of this life's snapshots is what was said to be saved."""
         for payload in payloads(durable):
-            gym = payload.read(GYM) if payload.sequence else None
-            said = self.published.get(gym.get("checkpoint", "")) if isinstance(gym, dict) else None
-            if said is None:
+            gym = payload.read(GYM)
+            said = self.published.get((payload.step, payload.sequence)) if payload.sequence else None
+            if said is None or not isinstance(gym, dict):
                 continue
             try:
                 found = saved_cuts(payload.read, gym)
-                named = [
-                    f"{one['rollout_id']}-a{one['attempt']}" for part in gym["instances"].values() for one in part["episodes"]
-                ]
+                parts = gym["instances"].values()
+                named = [f"{one['rollout_id']}-a{one['attempt']}" for part in parts for one in part["episodes"]]
             except (KeyError, TypeError, AttributeError):
                 continue  # a Gym part of another shape is I26's
             for key in named:

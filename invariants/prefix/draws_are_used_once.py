@@ -10,7 +10,7 @@ from protocol.judging import Judge, Terms, Violation
 
 
 class DrawsAreUsedOnce(Judge):
-    """A seeded call that goes on after a prefix keeps its seed, and draws nothing that the tokens of its prefix were drawn with."""
+    """A seeded call that goes on after a prefix keeps its seed, and draws nothing that its prefix was drawn with."""
 
     invariant = "I52"
     needs = (EngineStarted,)

@@ -82,13 +82,12 @@ class DurablePrefixes:
         self.elsewhere = True
 
     def on(self, event: Event) -> Iterator[str]:
-        kind = type(event)
-        if kind is TokensGenerated:
-            yield from self._generated(event)  # type: ignore[arg-type]
-        elif kind is CallAsked:
-            self.asked[event.call] = event  # type: ignore[attr-defined]
-        elif kind is RowStagedDone:
-            self.rows[event.call] = None  # type: ignore[attr-defined]
+        if isinstance(event, TokensGenerated):
+            yield from self._generated(event)
+        elif isinstance(event, CallAsked):
+            self.asked[event.call] = event
+        elif isinstance(event, RowStagedDone):
+            self.rows[event.call] = None
         elif isinstance(event, ChunkStaged):
             self.staged[event.key] = event
         elif isinstance(event, CutAcknowledged):

@@ -56,7 +56,8 @@ class GatesOpenAgain(Judge):
             before = self.closed.get((record.process, event.holder))
             since = now if before is None else before[0]
             if before is not None and event.epoch < before[1]:
-                yield f"{record.process}'s gate is closed for epoch {event.epoch} of {event.holder}, it is closed for {before[1]}."
+                where = f"{record.process}'s gate"
+                yield f"{where} is closed for epoch {event.epoch} of {event.holder}, it is closed for {before[1]}."
             self.closed[record.process, event.holder] = since, event.epoch, event.checkpoint
         elif isinstance(event, GateOpened):
             yield from self._opened(event, record)

@@ -38,7 +38,7 @@ class TokensStayWithinTheLimit(Judge):
         default = terms.job.max_new_tokens
         self.default = UNKNOWN if default is None else default
         self.limits: dict[str, int] = {}  # call -> effective limit, if the request or the job says one
-        self.carry: dict[str, int] = {}
+        self.brought: dict[str, int] = {}
         self.restored: dict[str, int] = {}
         self.generated: dict[str, int] = {}  # as the engine counts
         self.staged: dict[str, int] = {}  # tokens of the call's own row
@@ -58,7 +58,7 @@ class TokensStayWithinTheLimit(Judge):
         event = record.event
         if isinstance(event, CallAsked):
             self.limits[event.call] = event.limit if event.limit >= 0 else self.default
-            self.carry[event.call] = event.carry
+            self.brought[event.call] = event.carry
         elif isinstance(event, TokensGenerated):
             self.generated[event.call] = event.count
             if 0 <= self.limit(event.call) < event.count:
@@ -119,6 +119,6 @@ class TokensStayWithinTheLimit(Judge):
             yield f"{call} ended with {generated} tokens, {event.prefix} of them restored."
         if event.finish == "length" and generated < event.limit:
             yield f"{call} ended at its limit of {event.limit} with {generated} tokens."
-        brought, stored = self.carry.get(call, -1), self.staged.get(call, -1)
+        brought, stored = self.brought.get(call, -1), self.staged.get(call, -1)
         if brought >= 0 and stored >= 0 and event.outcome != "capture-failed" and stored != brought + generated:
             yield f"The row of {call} holds {stored} tokens, it brought {brought} and has {generated}."

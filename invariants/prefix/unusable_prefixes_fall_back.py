@@ -15,6 +15,8 @@ from protocol.history import (
     CallAsked,
     CallBegun,
     CallEnded,
+    ChunksDiscarded,
+    ChunksLeft,
     EngineAborted,
     EpisodeEnded,
     FaultInjected,
@@ -22,8 +24,6 @@ from protocol.history import (
     PrefixClaimed,
     PrefixFellBack,
     PrefixReadDone,
-    PrefixReadIssued,
-    PrefixReleased,
     PrefixRestored,
     ProcessKilled,
     ProcessStalled,
@@ -45,8 +45,8 @@ class UnusablePrefixesFallBack(Judge):
 
     invariant = "I51"
     needs = (CallAsked, PrefixFellBack)
-    sees = (CallBegun, CallEnded, EngineAborted, EpisodeEnded, FaultInjected, MediaCompared, PrefixClaimed, PrefixReadDone,
-            PrefixReadIssued, PrefixReleased, PrefixRestored, ProcessKilled, ProcessStalled, RestoreChosen)  # fmt: skip
+    sees = (CallBegun, CallEnded, ChunksDiscarded, ChunksLeft, EngineAborted, EpisodeEnded, FaultInjected, MediaCompared,
+            PrefixClaimed, PrefixReadDone, PrefixRestored, ProcessKilled, ProcessStalled, RestoreChosen)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -55,8 +55,9 @@ class UnusablePrefixesFallBack(Judge):
         self.asked: dict[str, CallAsked] = {}  # calls that run
         self.begun: dict[str, CallBegun] = {}
         self.resolved: dict[str, str] = {}  # call -> restored | fell back | rejected
-        self.fell: dict[str, tuple[str, Record]] = {}  # fallbacks without a visible cause, until the call goes on
         self.causes: dict[str, None] = {}  # calls that have one
+        self.lost: dict[str, None] = {}  # chunks that could not be read
+        self.gone: dict[str, None] = {}  # chunks that this life has given up
         self.given_up: dict[str, None] = {}  # by the engine
         self.aborted: dict[str, str] = {}  # key -> its call with a prefix that got no answer
         self.disturbed = False  # something outside of the prefix has failed in this life
@@ -97,7 +98,13 @@ class UnusablePrefixesFallBack(Judge):
         elif isinstance(event, PrefixReadDone):
             if event.failed and event.keys > 1 and event.gets < 1 + event.failed:
                 yield f"{event.failed} of {event.keys} chunks count as lost after {event.gets} requests: not each was read alone."
-            self.disturbed = self.disturbed or event.failed > 0
+            self.lost.update(dict.fromkeys(event.lost))
+            if event.lost and not self.disturbed:
+                there = [key for keys in self.saved for key in keys if key in event.lost and key not in self.gone]
+                if there:
+                    yield f"{there[0]} lies in the restored snapshot, and counts as lost, though nothing has failed in this life."
+        elif isinstance(event, (ChunksLeft, ChunksDiscarded)):
+            self.gone.update(dict.fromkeys(event.keys))
         elif isinstance(event, PrefixRestored):
             self.resolved[event.call] = "restored"
         elif isinstance(event, PrefixFellBack):
@@ -109,7 +116,8 @@ class UnusablePrefixesFallBack(Judge):
         elif isinstance(event, EpisodeEnded):
             call = self.aborted.pop(event.key, "")
             if call and event.outcome == "failed" and not self.disturbed:
-                yield f"{event.key} failed over {call}, which was to go on from a prefix ({self.resolved.get(call, 'unresolved')})."
+                how = self.resolved.get(call, "unresolved")
+                yield f"{event.key} failed over {call}, which was to go on from a prefix ({how})."
 
     def _fell_back(self, event: PrefixFellBack) -> Iterator[str]:
         call = event.call
@@ -118,7 +126,9 @@ class UnusablePrefixesFallBack(Judge):
         if event.rejected and not named:
             yield f"{call} is rejected over its prefix ({event.reason}): it must start at its turn boundary."
         asked, built = self.asked.get(call), self.saved.get(event.keys)
-        if event.rejected or asked is None or built is None or built.faults or self.disturbed or call in self.causes:
+        if event.rejected or asked is None or built is None or built.faults or call in self.causes:
+            return
+        if any(key in self.lost or key in self.gone for key in event.keys):
             return
         begun = self.begun.get(call)
         limit = effective_limit(asked, self.terms.job.max_new_tokens)

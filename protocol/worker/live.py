@@ -24,7 +24,8 @@ class Prefix(msgspec.Struct, frozen=True, gc=False):
     """Generated tokens at the beginning of a call that lie in chunk rows, with what they were generated under.
 
     ``tokens`` and ``logprobs`` have the same length; ``keys`` are their chunks', whose chain ends in ``digest``. ``segments``:
-    (weight version, tokens), the oldest first. ``finish``: the call has ended with their last token. ``routes`` of a prefix that was restored: a row for each token of the carry and of the prefix (None: no router replay).
+    (weight version, tokens), the oldest first. ``finish``: the call has ended with their last token. ``routes`` of a prefix
+    that was restored: a row for each token of the carry and of the prefix (None: no router replay).
     """
 
     keys: tuple[str, ...] = ()
@@ -78,6 +79,7 @@ class LiveCall:
     media: AdmittedMedia = NO_MEDIA
     unverified: str = ""  # why nothing of this call may be staged: what it rests on cannot be verified ('' it can)
     frozen: int | None = None
+    resolved: bool = False  # whoever restores has the rows of the prefix that it was given in hand
     routes: CallRoutes | None = None
     staged: bool = False  # its terminal row lies in staging
     over: bool = False  # answered, failed or aborted: nothing may be cut any more

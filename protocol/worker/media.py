@@ -25,6 +25,7 @@ from protocol.runtime import Runtime
 
 PARENT, PREFIX = "parent", "prefix"  # where earlier media come back
 LOOP = "media"  # what takes time with the size of a tensor runs there, and never on the serving loop
+READS = 2  # of the rows of the calls before, until they count as unreadable
 MALFORMED = "media_request_malformed"
 
 
@@ -121,10 +122,7 @@ async def compare_parents(rt: Runtime, request: Generate, admitted: AdmittedMedi
     if not request.retained:
         return ""
     keys = tuple(retained.call for retained in request.retained)
-    try:
-        rows = dict(await ask(rt, DATA_PLANE, GetSamples(STAGING, keys), timeout_s))
-    except ProtocolError as error:
-        return f"{UNREADABLE}: the rows of {len(keys)} calls before cannot be read ({error})"
+    rows = await _read(rt, keys, timeout_s)
     # Rows hold their tensors: reading one takes time with the size of its media.
     named = await rt.on_loop(LOOP, named_in, [rows.get(key) for key in keys])
     reasons: list[str] = []
@@ -137,13 +135,23 @@ async def compare_parents(rt: Runtime, request: Generate, admitted: AdmittedMedi
     return next(filter(rejects, reasons), next(filter(None, reasons), ""))
 
 
+async def _read(rt: Runtime, keys: tuple[str, ...], timeout_s: float) -> dict[str, bytes]:
+    """Rows by key; those that two requests could not give are left out."""
+    for _ in range(READS):
+        try:
+            return dict(await ask(rt, DATA_PLANE, GetSamples(STAGING, keys), timeout_s))
+        except ProtocolError:
+            pass  # an outage, or none of them is there
+    return {}
+
+
 def named_in(rows: Sequence[bytes | None]) -> list[Named]:
     return [_named(data) for data in rows]
 
 
 def _named(data: bytes | None) -> Named:
     if data is None:
-        return Named(fault="is not there")
+        return Named(fault="cannot be read")
     try:
         row = decode_row(data)
     except msgspec.DecodeError as error:

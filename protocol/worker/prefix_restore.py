@@ -151,6 +151,7 @@ class PrefixRestorer:
         Raises Refusal(DATA) where going on, and generating again too, would be from other media: the call is rejected."""
         evidence = live.request.prefix
         assert evidence is not None
+        live.resolved = True
         if not self.claim(live.call, evidence):
             self.fell_back(live, "another call owns it, or has consumed it")
             return
@@ -167,7 +168,7 @@ class PrefixRestorer:
 
     def refuse(self, live: LiveCall, reason: str) -> None:
         """The call is refused before its prefix was looked at: its rows are nobody's."""
-        evidence = live.request.prefix
+        evidence, live.resolved = live.request.prefix, True
         if evidence is not None:
             self.fell_back(live, reason, rejects(reason))
             self.cleanup.leave(live.call, evidence.keys, "retired")

@@ -149,7 +149,7 @@ class Bench:
             seed=self.seed,
             disk=self.disk,
             data_plane=lambda rt: self.data_plane(rt).main(),
-            worker_0=lambda rt: GenerationWorker(rt, self.job, FakeEngine(rt, self.profile)).main(),
+            worker_0=lambda rt: GenerationWorker(rt, self.job, FakeEngine(rt, self.profile, world.media_store())).main(),
             gym_0=gym_main,
             controller=controller_main,
         )
