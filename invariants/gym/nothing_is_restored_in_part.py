@@ -8,10 +8,15 @@ from protocol.config import Level
 from protocol.history import (
     AdmissionClosed,
     AdmissionOpened,
+    CallAsked,
     ControlIssued,
     EpisodeEnded,
     EpisodeInstalled,
     LifeStarted,
+    MediaCompared,
+    PrefixClaimed,
+    PrefixFellBack,
+    PrefixReadIssued,
     ProcessContinued,
     ProcessKilled,
     ProcessStalled,
@@ -22,10 +27,13 @@ from protocol.history import (
 )
 from protocol.judging import Judge, Terms, Violation
 
+VANISHED = "media_source_vanished"
+
 
 class NothingIsRestoredInPart(Judge):
     """What refuses a restore does so before any instance is asked to install, and after a restore that failed while it was
-    installing no instance keeps an installed episode or stays closed.
+    installing no instance keeps an installed episode or stays closed; a model call is refused over media that are gone before
+    anything that it goes on from is claimed or read.
 
     Told by Gym's own events: what is installed, what has ended, which door is closed. An instance that stands still or is dead
     when the run ends can undo nothing.
@@ -33,8 +41,9 @@ class NothingIsRestoredInPart(Judge):
 
     invariant = "I39"
     needs = (LifeStarted,)
-    sees = (AdmissionClosed, AdmissionOpened, ControlIssued, EpisodeEnded, EpisodeInstalled, ProcessContinued, ProcessKilled,
-            ProcessStalled, ProcessStarted, Restored, RunFailed)  # fmt: skip
+    sees = (AdmissionClosed, AdmissionOpened, CallAsked, ControlIssued, EpisodeEnded, EpisodeInstalled, MediaCompared,
+            PrefixClaimed, PrefixFellBack, PrefixReadIssued, ProcessContinued, ProcessKilled, ProcessStalled, ProcessStarted,
+            Restored, RunFailed)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -43,6 +52,7 @@ class NothingIsRestoredInPart(Judge):
         self.installed: dict[str, str] = {}  # key -> instance, while it waits there
         self.closed: dict[str, str] = {}  # instance -> checkpoint
         self.still: dict[str, None] = {}  # those that stand still, or are dead
+        self.looked: dict[str, str] = {}  # model call -> what was done about what it goes on from
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -71,6 +81,19 @@ class NothingIsRestoredInPart(Judge):
                 self.asked[event.instance] = None
         elif isinstance(event, Restored):
             self.restored = True
+        elif isinstance(event, CallAsked):
+            self.looked.pop(event.call, None)
+        elif isinstance(event, PrefixClaimed):
+            self.looked.setdefault(event.call, "its prefix was claimed")
+        elif isinstance(event, PrefixReadIssued):
+            for call in event.of:
+                self.looked.setdefault(call, "its chunks were read")
+        elif isinstance(event, MediaCompared):
+            self.looked.setdefault(event.call, f"{event.key} was read")
+        elif isinstance(event, PrefixFellBack):
+            done = self.looked.get(event.call, "")
+            if event.reason.startswith(VANISHED) and done:
+                return [self.broken(f"{event.call} is refused ({event.reason}) after {done}", record)]
         elif isinstance(event, RunFailed) and not self.restored:
             return [self.broken(text, record) for text in self._failed(event)]
         return ()
