@@ -69,10 +69,13 @@ from invariants.prefix.a_restored_cut_has_one_owner import ARestoredCutHasOneOwn
 from invariants.prefix.acknowledged_cuts_are_saved import AcknowledgedCutsAreSaved
 from invariants.prefix.batches_are_bounded import BatchesAreBounded
 from invariants.prefix.draws_are_used_once import DrawsAreUsedOnce
+from invariants.prefix.each_route_row_is_its_tokens import EachRouteRowIsItsTokens
 from invariants.prefix.frozen_tokens_are_complete import FrozenTokensAreComplete
 from invariants.prefix.gates_open_again import GatesOpenAgain
 from invariants.prefix.media_are_the_same import MediaAreTheSame
 from invariants.prefix.one_call_fails_alone import OneCallFailsAlone
+from invariants.prefix.restored_routes_are_trained import RestoredRoutesAreTrained
+from invariants.prefix.route_reads_are_grouped import RouteReadsAreGrouped
 from invariants.prefix.serving_never_waits_for_a_lifecycle import ServingNeverWaitsForALifecycle
 from invariants.prefix.text_is_uninterrupted import TextIsUninterrupted
 from invariants.prefix.tokens_stay_within_the_limit import TokensStayWithinTheLimit
@@ -141,6 +144,9 @@ JUDGES: tuple[type[Judge], ...] = (
     UnusablePrefixesFallBack,  # I51
     DrawsAreUsedOnce,  # I52
     ServingNeverWaitsForALifecycle,  # I53
+    EachRouteRowIsItsTokens,  # I54
+    RestoredRoutesAreTrained,  # I55
+    RouteReadsAreGrouped,  # I56
     BatchesAreBounded,  # I57
     MediaAreTheSame,  # I58
     RefusedAtSetUp,  # I59

@@ -127,6 +127,11 @@ class Engine(Protocol):
         """Of these tokens alone; bytes that end inside a character read U+FFFD."""
         ...
 
+    def plain_text(self, before: Sequence[int], tokens: Sequence[int], finish: str, stop: Sequence[str]) -> str:
+        """Of a whole call, in one pass and by the engine's own means, as if nothing had ever been cut: it is recorded beside the
+        text that was answered, and no answer is made of it."""
+        ...
+
     def stop_tokens(self) -> tuple[int, ...]:
         """Tokens that end a call; the last token of one that has stopped is no part of its text."""
         ...

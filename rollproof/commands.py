@@ -346,7 +346,8 @@ def bench_command(
     name: Annotated[
         str,
         typer.Argument(
-            help="ledger: a drain check against a full scan. prefix-io: what cuts and restores ask of the data plane.",
+            help="ledger: a drain check against a full scan. prefix-io: what cuts and restores ask of the data plane. "
+            "routes: route reads of a cut, call by call and grouped.",
             metavar="NAME",
         ),
     ],

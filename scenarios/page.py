@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic_core import PydanticUndefined
 
 from scenarios import faults
-from scenarios.faults import VERBS, OfMessages, OfRows, Verb
 from scenarios.model import At
+from scenarios.verbs import VERBS, OfMessages, OfRows, Verb
 
 HEAD = """# Faults
 
-What a scenario's `[[faults]]` can do, verb by verb. Generated from `scenarios/faults.py` by `python -m scenarios.page >
+What a scenario's `[[faults]]` can do, verb by verb. Generated from `scenarios/verbs.py` by `python -m scenarios.page >
 docs/faults.md`; a test compares. A fault says where (`at`) and what (`do`, one verb with its arguments):
 
 ```toml

@@ -14,15 +14,15 @@ import msgspec
 
 from protocol.data_plane.digests import generated_digest
 from protocol.history import EngineAborted, EngineStarted, TokensGenerated
-from protocol.messages import MediaSource
+from protocol.messages import MediaSource, Sampling
 from protocol.parts import Capabilities, Detokenizer, EngineCall, Media, RoutePiece
 from protocol.runtime import Runtime
 from sim.fake_routes import Experts, FakeRoutes, RouteKnobs
+from sim.fake_tokenizer import STOP_TOKEN, FakeTokenizer
 from sim.media import FakeMedia, MediaStore
 from sim.runtime import SimRuntime
 
 VOCABULARY = 50_000
-STOP_TOKEN = VOCABULARY - 1
 INSTANT_S = 1e-9  # shorter waits are over: a clock's rounding is not waited for
 LENGTH_CLASSES = 4  # ordinals fall into this many classes of natural length
 _WORD = (1 << 64) - 1
@@ -68,6 +68,7 @@ class FakeEngine:
         self.profile = EngineProfile.of(profile)
         knobs = None if isinstance(profile, EngineProfile) else profile
         self.pictures = FakeMedia(rt, store or MediaStore(), knobs)
+        self.tokenizer = FakeTokenizer(ends=self.profile.stop_token)
         self.outputs: dict[str, FakeOutput] = {}
         self.experts: Experts | None = None
         if self.profile.routes is not None:
@@ -95,8 +96,8 @@ class FakeEngine:
             seed = -1 if call.sampling.seed is None else call.sampling.seed
             first = len(call.prefix) if self.profile.position_keyed_draws else 0
             limit = -1 if call.limit is None else call.limit
-            inside = self.text(call.prefix[-8:]).endswith("\ufffd")
-            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first, inside))
+            _, whole = self.tokenizer.read(call.prefix)
+            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first, inside=not whole))
         return output
 
     def abort(self, call: str) -> None:
@@ -124,13 +125,16 @@ class FakeEngine:
         return found
 
     def detokenizer(self, before: Sequence[int]) -> Detokenizer:
-        return _NoText()
+        return self.tokenizer.detokenizer(before)
 
     def text(self, tokens: Sequence[int]) -> str:
-        return ""
+        return self.tokenizer.text(tokens)
+
+    def plain_text(self, before: Sequence[int], tokens: Sequence[int], finish: str, stop: Sequence[str]) -> str:
+        return self.tokenizer.answer(before, tokens, finish, stop)
 
     def stop_tokens(self) -> tuple[int, ...]:
-        return (STOP_TOKEN,) if self.profile.stop_token else ()
+        return self.tokenizer.stop_tokens
 
     def media(self, sources: Sequence[MediaSource]) -> Awaitable[tuple[Media, ...]]:
         return self.pictures.read(sources)
@@ -141,10 +145,27 @@ class FakeEngine:
         given = len(call.prefix)
         if len(tokens) <= given:  # the answer of these weights would have been shorter: one token more, and it ends
             tokens, logprobs = self.answer(call.ordinal, call.generation, call.turn, call.version, given + 1)
-        tokens, logprobs = tokens[given:], logprobs[given:]
+        tokens, logprobs = self.going_on(call, tokens, logprobs)
+        found = self.tokenizer.stops_at((*call.carry, *call.prefix), tokens, call.sampling.stop) if call.sampling.stop else 0
+        if found:
+            tokens, logprobs = tokens[:found], logprobs[:found]
         if call.limit is not None and len(tokens) > call.limit:
             return tokens[: call.limit], logprobs[: call.limit], "length"
         return tokens, logprobs, "stop"
+
+    def going_on(
+        self, call: EngineCall, tokens: tuple[int, ...], logprobs: tuple[float, ...]
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """The rest of a natural answer; another one, where the engine has lost with the first request what it went by there."""
+        given, sampling = len(call.prefix), call.sampling
+        if given and self.draws_anew(sampling):  # the draws that chose the prefix choose the tail again
+            return tokens[: len(tokens) - given], logprobs[: len(logprobs) - given]
+        if given and (sampling.bad_words or sampling.presence_penalty or sampling.frequency_penalty or sampling.grammar):
+            tokens = (*(mixed(token + given) % STOP_TOKEN for token in tokens[:-1]), tokens[-1])
+        return tokens[given:], logprobs[given:]
+
+    def draws_anew(self, sampling: Sampling) -> bool:
+        return sampling.seed is not None and sampling.temperature > 0 and not self.profile.position_keyed_draws
 
     def recalled(self, call: EngineCall) -> tuple[float, ...] | None:
         """Logprobs of a prefix as this engine published it, under whatever weights; None if it never did."""
@@ -203,7 +224,8 @@ class FakeOutput:
         self.over = rt.signal()
         self.routes: FakeRoutes | None = None
         if engine.experts is not None:
-            drawn = (keyed(call.ordinal, call.generation, call.turn) >> 11) * 2.0**-53
+            # A call that goes on may lack what it had before, or have what it lacked.
+            drawn = (keyed(call.ordinal, call.generation, call.turn, bool(call.prefix)) >> 11) * 2.0**-53
             self.routes = FakeRoutes(engine.experts, engine.loop, call, self.count, drawn)
             engine.loop.steps.join(rt.now())
         self.runs = self.routes is not None  # it takes part in the steps of the engine's loop
@@ -336,8 +358,3 @@ class FakeOutput:
         self.leave()
         self.engine.rt.record(EngineAborted(self.call.call, self.given + len(self.seen)))
         self.over.set()
-
-
-class _NoText:
-    def push(self, token: int) -> str:
-        return ""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from protocol.data_plane.routes import digests_added, from_engine, joined, routes_digest, shaped, wire_dtype
+from protocol.data_plane.extras import RouteBlock
+from protocol.data_plane.routes import digests_added, routes_digest
 from protocol.parts import EngineCall, RouteLayout
 from sim.loops import Loop
 
@@ -59,18 +60,24 @@ class Experts:
 
     def rows(self, call: EngineCall, first: int, end: int) -> bytes:
         """Rows of the tokens at positions [first, end) of the sample, in the engine's dtype."""
+        return _spread(self.ids(call, first, end), self._bytes)
+
+    def ids(self, call: EngineCall, first: int, end: int) -> bytes:
+        """The same, one byte an id."""
         key = f"{call.ordinal},{call.generation},{call.turn},{call.version}"
         fed = range(call.previous_length, call.previous_length + len(call.carry) + len(call.prefix)) if call.prefix else range(0)
         ids = b"".join(
             hashlib.shake_128(f"{key},{position},{int(position in fed)}".encode()).digest(self._ids)
             for position in range(first, end)
         )
-        ids = ids.translate(self._folded)
-        if self._bytes == 1:
-            return ids
-        wide = bytearray(self._bytes * len(ids))
-        wide[:: self._bytes] = ids
-        return bytes(wide)
+        return ids.translate(self._folded)
+
+
+def _spread(ids: bytes, size: int) -> bytes:
+    """Ids of ``size`` bytes, little-endian."""
+    wide = bytearray(size * len(ids))
+    wide[::size] = ids
+    return bytes(wide)
 
 
 class FakePiece:
@@ -146,6 +153,8 @@ class FakeRoutes:
         return digests_added([self._digest(first, last) for first, last in ranges])
 
     def _digest(self, first: int, end: int) -> str:
+        # The engine's own word: no table of the core's dtypes stands between it and its ids.
         knobs = self.experts.knobs
-        rows = from_engine(self.experts.rows(self.call, first, end), knobs.dtype)
-        return routes_digest(joined(shaped(wire_dtype(knobs.dtype), knobs.layers, knobs.top_k), (rows,)), first)
+        return routes_digest(
+            RouteBlock("int32", knobs.layers, knobs.top_k, _spread(self.experts.ids(self.call, first, end), 4)), first
+        )

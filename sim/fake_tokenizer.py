@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 UNREADABLE = "\ufffd"
-STOP_TEXTS = {49_999: " Over."}
+STOP_TOKEN = 49_999  # the last id
+STOP_TEXT = " Over."
 OPENS_TWO, OPENS_THREE = 40, 100  # one id in so many opens a character of two tokens, of three
 _PLACE_TWO, _PLACE_THREE = 13, 77
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "ch", "st")
@@ -25,7 +26,7 @@ _FACES, _FACES_SIZE = 0x1F300, 0x2C0  # pictographs and emoticons, four bytes ea
 
 def opens(token: int) -> int:
     """How many more tokens the character takes that this token opens; 0 if it opens none."""
-    if token in STOP_TEXTS:
+    if token == STOP_TOKEN:
         return 0
     if token % OPENS_THREE == _PLACE_THREE:
         return 2
@@ -42,9 +43,8 @@ def character(tokens: Sequence[int]) -> str:
 
 def piece(token: int) -> str:
     """The text of a token that is not inside a character and opens none."""
-    stop = STOP_TEXTS.get(token)
-    if stop is not None:
-        return stop
+    if token == STOP_TOKEN:
+        return STOP_TEXT
     word, place = divmod(token, 10)
     word, ending = divmod(word, len(_ENDINGS))
     word, vowel = divmod(word, len(_VOWELS))
@@ -78,7 +78,10 @@ class FakeDetokenizer:
 
 
 class FakeTokenizer:
-    stop_tokens: tuple[int, ...] = tuple(STOP_TEXTS)
+    """``ends``: calls end in the stop token; otherwise it is a token like any other."""
+
+    def __init__(self, ends: bool = True) -> None:
+        self.stop_tokens: tuple[int, ...] = (STOP_TOKEN,) if ends else ()
 
     def detokenizer(self, before: Sequence[int]) -> FakeDetokenizer:
         """What stands before ends with a whole character, as a prompt does."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from invariants.durability.payload import STAGING, Payload, payloads
+from invariants.prefix.chunk_rows import FOLLOWED, ChunkRows
 from protocol.history import (
     AttemptDispatched,
     CutTaken,
@@ -20,14 +21,16 @@ from protocol.history import (
     StagingCleared,
     StepCommitted,
 )
-from protocol.identity import group_of_sample, sample_of_key
+from protocol.identity import group_of_sample, is_chunk, sample_of_key
 from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
 
 EARLIER = -1  # staged by an earlier life: before everything that this one does
 
 
 class NoStagedRowIsLeftBehind(Judge):
-    """A staged row leaves staging when its group is published or dropped, and the step after it at the latest.
+    """A staged row leaves staging when its group is published or dropped, and the step after it at the latest; a chunk row when
+    its call is over, unless it is handed to the clean-up, waits in a restored cut for its call, or is named by a receipt of the
+    checkpoint in progress: no save holds another, no group that is finalized or trained has one, and no run ends with one.
 
     A group that is published or dropped clears every row staged until then. Gym may run an attempt that was given up a little
     longer and stage more: such rows go with the next step that commits after its group has left the ledger. Rows of an execution
@@ -45,6 +48,7 @@ class NoStagedRowIsLeftBehind(Judge):
         GroupsClaimed,
         OptimizerIssued,
         StepCommitted,
+        *FOLLOWED,
     )
 
     def __init__(self, terms: Terms) -> None:
@@ -58,6 +62,11 @@ class NoStagedRowIsLeftBehind(Judge):
         self.optimizer = EARLIER
         self.commits: list[tuple[int, int]] = []  # the optimizer was asked, the step was committed
         self.cuts: dict[tuple[int, int], int] = {}  # (step, sequence; 0: the trainer checkpoint) -> when
+        self.chunks = ChunkRows(terms)
+
+    def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
+        self.chunks.begin(durable)
+        return ()
 
     def on(self, record: Record) -> Iterable[Violation]:
         event, now = record.event, record.sequence
@@ -82,6 +91,8 @@ class NoStagedRowIsLeftBehind(Judge):
                 self.dropped, self.claimed = [], []
             case CutTaken():
                 self.cuts[event.step, event.sequence if event.role == "snapshot" else 0] = now
+        if self.chunks.watched and type(event) in FOLLOWED:
+            return [self.broken(text, record) for text in self.chunks.on(record)]
         return ()
 
     def end(self, durable: Durable, external: Any, status: RunStatus, reference: Any) -> Iterator[Violation]:
@@ -90,9 +101,13 @@ class NoStagedRowIsLeftBehind(Judge):
             if cut is None:
                 continue  # another life's
             keys = durable.remembered((self.invariant, payload.key()), partial(_staged_keys, payload))
-            left = [key for key in keys if self._is_left_behind(key, cut)]
+            place = payload.step, payload.sequence
+            left = [key for key in keys if self._is_left_behind(key, cut) or self._is_left_chunk(key, place)]
             if left:
                 yield self.broken(f"{payload.source} holds {len(left)} staged rows that nothing needs, such as {left[0]}")
+
+    def _is_left_chunk(self, key: str, place: tuple[int, int]) -> bool:
+        return self.chunks.watched and is_chunk(key) and self.chunks.is_left_behind(key, place)
 
     def _is_left_behind(self, key: str, cut: int) -> bool:
         staged = self.staged.get(key, EARLIER)

@@ -44,7 +44,8 @@ class TrainsAsTheReference(Judge):
 
     By right: prompts always; under in_order the prompts of each step and the skipped set (unless prompts may be
     dropped); a row's content, reward and admission where its weight-version spans (of a restored call: those of its prefix
-    and of its tail) and its tool replies are the reference's (a reward given relative to its siblings: where all of theirs are, and all were ranked together);
+    and of its tail) and its tool replies are the reference's (a reward given relative to its siblings: where all of theirs are,
+    and all were ranked together);
     weights while every row up to them is. Under a fixed-order contract: everything.
     """
 

@@ -27,6 +27,7 @@ from protocol.data_plane.media import bytes_fault, span_fault
 from protocol.data_plane.routes import (
     all_real,
     block_fault,
+    boundary_rows,
     is_placeholder,
     joined,
     placeholder,
@@ -163,7 +164,7 @@ def route_fault(row: StagedRow, before: Sequence[StagedRow]) -> str:
     fault = block_fault(block)
     if fault:
         return fault
-    boundary = boundary_rows(row)
+    boundary = boundary_rows(row.previous_length)
     count, expected = row_count(block), boundary + len(row.tokens)
     if count != expected:
         return f"there are {count} route rows, they must be {expected}"
@@ -179,11 +180,6 @@ def route_fault(row: StagedRow, before: Sequence[StagedRow]) -> str:
         if shape != (other.layers, other.top_k):
             return f"route rows are of {shape}, those before are of {(other.layers, other.top_k)}"
     return ""
-
-
-def boundary_rows(row: StagedRow) -> int:
-    """How many route rows of a staged row stand before its own tokens': its parent's last token's, where it has a parent."""
-    return 1 if row.previous_length > 0 else 0
 
 
 def digest_fault(coordinate: Coordinate, row: StagedRow, parent_cumulative: str) -> str:
@@ -246,7 +242,7 @@ def linear_routes(chain: Sequence[StagedRow]) -> RouteBlock | None:
         if block is None:
             rows += placeholder(shape, len(row.tokens))
             continue
-        data, boundary = widened(block, dtype).data, boundary_rows(row) * size
+        data, boundary = widened(block, dtype).data, boundary_rows(row.previous_length) * size
         rows[len(rows) - boundary :] = data
     return joined(shape, (rows,))
 

@@ -76,6 +76,11 @@ def joined(shape: RouteBlock, parts: Iterable[bytes | bytearray]) -> RouteBlock:
     return RouteBlock(shape.dtype, shape.layers, shape.top_k, b"".join(parts))
 
 
+def boundary_rows(previous_length: int) -> int:
+    """How many rows of a staged row stand before its own tokens': its parent's last token's, where there is a parent."""
+    return 1 if previous_length > 0 else 0
+
+
 # --- the sentinel ------------------------------------------------------------------------------------------------------
 
 

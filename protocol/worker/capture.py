@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from protocol.data_plane.digests import (
     CHILD_MODE,
     ROOT_MODE,
@@ -14,6 +16,7 @@ from protocol.data_plane.digests import (
     row_digest,
 )
 from protocol.data_plane.extras import Extras
+from protocol.data_plane.routes import boundary_rows, routes_digest, row_count, rows_between
 from protocol.history import CallAsked, EngineFound
 from protocol.identity import model_call_id
 from protocol.messages import Coordinate, Generate
@@ -102,3 +105,29 @@ def coordinate_of(row: StagedRow) -> Coordinate:
 def lost_coordinate(row: StagedRow) -> Coordinate:
     """Of a row that could not be staged: no digest, so that no chain through it can be verified."""
     return Coordinate(row.key, "", "", row.weight_version, row.generated)
+
+
+class RoutesTold(msgspec.Struct, frozen=True):
+    """Of a staged row's routes: digests of those of the restored prefix and the carry before it, of all of the call's own
+    tokens, of the boundary row ('' where there are none); how many rows there are (-1: the row has no routes)."""
+
+    prefix: str = ""
+    own: str = ""
+    boundary: str = ""
+    rows: int = -1
+
+
+def routes_told(row: StagedRow, prefix: int) -> RoutesTold:
+    """``prefix`` of the generated tokens were restored."""
+    block = row.extras.routes if row.extras is not None else None
+    if block is None:
+        return RoutesTold()
+    first, boundary, rows = row.previous_length, boundary_rows(row.previous_length), row_count(block)
+    own = rows_between(block, boundary, rows)
+    restored = rows_between(own, 0, len(row.tokens) - row.generated + prefix)
+    return RoutesTold(
+        routes_digest(restored, first) if prefix else "",
+        routes_digest(own, first),
+        routes_digest(rows_between(block, 0, boundary), first - 1) if boundary else "",
+        rows,
+    )

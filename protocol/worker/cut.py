@@ -324,18 +324,16 @@ class Group:
     async def extras(self) -> dict[str, Extras]:
         """What each frozen call's chunk holds beside its columns: the evidence of its media, and with router replay the routes
         of its new tokens. A call whose rows the engine does not have, or cannot give, is rolled back; and no other one."""
+        reader = self.cutter.routes
         extras = {call: Extras(media=media_evidence(begun.live.media, begun.start)) for call, begun in self.begun.items()}
         routed = [(begun, begun.live.routes) for begun in self.begun.values() if begun.live.routes and begun.start < begun.count]
-        running = [
-            FrozenRoutes(call=begun.live.call, routes=routes, count=begun.count) for begun, routes in routed if not begun.finish
-        ]
         for begun, routes in routed:
-            if begun.finish and begun.live.output is not None:  # its pieces came with its last output
-                routes.absorb(0, begun.live.output.pieces)
-        await self.cutter.routes.read(running)
+            if begun.finish and begun.live.output is not None:
+                routes.absorb(0, begun.live.output.pieces)  # they came with its last output
+        await reader.read([FrozenRoutes(begun.live.call, routes, begun.count) for begun, routes in routed if not begun.finish])
         for begun, routes in routed:
             found = routes.chunk(begun.start, begun.count, begun.finish)
-            self.cutter.routes.tell(begun.live.call, "cut", routes, found)
+            reader.tell(begun.live.call, "cut", routes, found)
             if found.block is None:
                 await self.roll_back(begun.live.call, f"routes {found.outcome}: {found.reason}")
             else:

@@ -24,7 +24,8 @@ class Prefix(msgspec.Struct, frozen=True, gc=False):
     """Generated tokens at the beginning of a call that lie in chunk rows, with what they were generated under.
 
     ``tokens`` and ``logprobs`` have the same length; ``keys`` are their chunks', whose chain ends in ``digest``. ``segments``:
-    (weight version, tokens), the oldest first. ``finish``: the call has ended with their last token. ``routes`` of a prefix that was restored: a row for each token of the carry and of the prefix (None: no router replay).
+    (weight version, tokens), the oldest first. ``finish``: the call has ended with their last token. ``routes`` of a prefix
+    that was restored: a row for each token of the carry and of the prefix (None: no router replay).
     """
 
     keys: tuple[str, ...] = ()

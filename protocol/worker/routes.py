@@ -22,6 +22,7 @@ from protocol.data_plane.routes import (
     ENGINE_SIZES,
     SIZES,
     all_real,
+    boundary_rows,
     from_engine,
     is_placeholder,
     joined,
@@ -204,7 +205,7 @@ class PiecesAsked(msgspec.Struct, frozen=True, gc=False):
     positions: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FrozenRoutes:
     """A call whose first ``count`` tokens are frozen."""
 
@@ -222,6 +223,7 @@ class RouteReader:
     def __init__(self, rt: Runtime, job: Job, engine: Engine) -> None:
         self.rt = rt
         self.engine = engine
+        self.replay = job.router_replay.enabled
         self.mode = job.router_replay.read_mode
         self.calls_max = min(job.token_capture.generation_prefix_batch_size, GROUP_CALLS_MAX)
         self.positions_max = job.token_capture.generation_prefix_token_budget
@@ -248,6 +250,29 @@ class RouteReader:
     def _copy_lists(self, asked: Sequence[PiecesAsked]) -> list[tuple[RoutePiece, ...]]:
         """Runs on the engine's loop, which stands still meanwhile."""
         return self.engine.route_pieces([(item.call, item.first) for item in asked])
+
+    def of(self, carry: int, previous_length: int) -> CallRoutes | None:
+        """Of a call that begins; None without router replay."""
+        layout = self.engine.capabilities.routes if self.replay else None
+        return None if layout is None else CallRoutes(layout=layout, boundary=boundary_rows(previous_length), carry=carry)
+
+    def whole(
+        self,
+        call: str,
+        routes: CallRoutes,
+        count: int,
+        prefix: RouteBlock | None,
+        restored: int,
+        pieces: Sequence[RoutePiece] | None,
+    ) -> RouteBlock | None:
+        """Rows of a finished call, whose ``pieces`` came with its last output; None pieces: it was answered from its prefix."""
+        if pieces is None and prefix is not None:
+            found = terminal_prefix(prefix, routes.boundary)
+        else:
+            routes.absorb(0, pieces or ())
+            found = routes.whole(count, prefix, restored)
+        self.tell(call, "terminal", routes, found)
+        return found.block
 
     def tell(self, call: str, what: str, routes: CallRoutes, found: Assembled) -> None:
         rows = row_count(found.block) if found.block is not None else 0

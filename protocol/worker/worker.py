@@ -15,7 +15,6 @@ from protocol.config import Job, Level
 from protocol.data_plane.digests import StagedRow, carry_digest
 from protocol.data_plane.extras import Extras, RouteBlock
 from protocol.data_plane.media import rejects
-from protocol.data_plane.routes import routes_digest, row_count, rows_between
 from protocol.errors import Cause, ConfigError, ProtocolError, Refusal
 from protocol.history import CallBegun, CallEnded, CallRefused, ChunksDiscarded, RowStagedDone, RowStagedIssued, WeightsReceived
 from protocol.identity import DATA_PLANE
@@ -38,7 +37,7 @@ from protocol.messages import (
 from protocol.parts import Engine, EngineCall
 from protocol.runtime import Runtime
 from protocol.worker.batches import PrefixReader
-from protocol.worker.capture import asked_of, coordinate_of, delta_row, found_of, lost_coordinate
+from protocol.worker.capture import asked_of, coordinate_of, delta_row, found_of, lost_coordinate, routes_told
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.cut import RECEIPTS_KEPT, Cutter, Ended, ticket_of
 from protocol.worker.cuttable import effective_limit
@@ -46,7 +45,7 @@ from protocol.worker.gate import TERMINAL, SnapshotGate
 from protocol.worker.live import LiveCall
 from protocol.worker.media import admit, compare_parents, encoded, with_tensors
 from protocol.worker.prefix_restore import PrefixRestorer
-from protocol.worker.routes import CallRoutes, RouteReader, replay_fault, terminal_prefix
+from protocol.worker.routes import RouteReader, replay_fault
 from protocol.worker.text import call_text
 
 ENDED_KEPT = 64 * RECEIPTS_KEPT  # finished calls that a late cut can still ask about
@@ -126,7 +125,7 @@ class GenerationWorker:
         self.rt.record(CallBegun(request.call, version, carry_digest(request.carry)))
         limit = effective_limit(request.sampling, self.job.max_new_tokens)
         live = LiveCall(rt=self.rt, request=request, version=version, limit=limit, lock=self.rt.lock())
-        live.routes = self.routes_of(request)
+        live.routes = self.routes.of(len(request.carry), request.previous_length)
         older = self.calls.get(request.call)
         if older is not None:  # whoever asked for it is gone, and asks again
             older.over = True
@@ -170,12 +169,6 @@ class GenerationWorker:
         except Refusal as refusal:
             self.restorer.refuse(live, str(refusal))
             raise
-
-    def routes_of(self, request: Generate) -> CallRoutes | None:
-        layout = self.engine.capabilities.routes
-        if not self.job.router_replay.enabled or layout is None:
-            return None
-        return CallRoutes(layout=layout, boundary=1 if request.previous_length > 0 else 0, carry=len(request.carry))
 
     async def begin(self, live: LiveCall) -> None:
         """Start the engine, after the restored prefix if there is one that can be used."""
@@ -233,7 +226,7 @@ class GenerationWorker:
                 live.over = True
             await self.drop_chunks(live, "completed" if live.staged else "terminal-failed")
         await self.cleanup.wait_for(live.call)
-        text = call_text(self.engine, request.carry, tokens, look.finish)
+        text = call_text(self.engine, request.carry, tokens, look.finish, request.sampling.stop)
         prefix = len(live.inherited.tokens)
         generated = Generated(
             tokens, logprobs, coordinate, text, look.finish, len(tokens), prefix, live.inherited.digest if prefix else ""
@@ -241,35 +234,33 @@ class GenerationWorker:
         outcome = "capture-failed"
         if live.staged:
             outcome = "answered" if live.output is not None else "terminal-prefix"
+        told = routes_told(row, prefix)
         self.rt.record(
             CallEnded(
-                live.call,
-                outcome,
-                len(tokens),
-                prefix,
-                generated.completion_tokens,
-                live.limit or 0,
-                look.finish,
-                text_digest(text),
-                "",
-                *routes_told(row, prefix),
-                row.weight_version,
-            )  # fmt: skip
+                call=live.call,
+                outcome=outcome,
+                generated=len(tokens),
+                prefix=prefix,
+                reported=generated.completion_tokens,
+                limit=live.limit or 0,
+                finish=look.finish,
+                text=text_digest(text),
+                plain=text_digest(self.engine.plain_text(request.carry, tokens, look.finish, request.sampling.stop)),
+                routes=told.prefix,
+                routed=told.own,
+                boundary=told.boundary,
+                route_rows=told.rows,
+                version=row.weight_version,
+            )
         )
         return generated
 
     def terminal_routes(self, live: LiveCall, count: int) -> RouteBlock | None:
         """What the call's row holds; None without router replay, and if the rows cannot be had or do not fit."""
-        routes, inherited = live.routes, live.inherited
-        if routes is None:
+        if live.routes is None:
             return None
-        if live.output is None and inherited.routes is not None:
-            found = terminal_prefix(inherited.routes, routes.boundary)
-        else:
-            routes.absorb(0, () if live.output is None else live.output.pieces)
-            found = routes.whole(count, inherited.routes, len(inherited.tokens))
-        self.routes.tell(live.call, "terminal", routes, found)
-        return found.block
+        pieces = None if live.output is None else live.output.pieces
+        return self.routes.whole(live.call, live.routes, count, live.inherited.routes, len(live.inherited.tokens), pieces)
 
     async def drop_chunks(self, live: LiveCall, why: str) -> None:
         """The call's row holds what they held, or nobody will go on from them."""
@@ -316,23 +307,6 @@ class GenerationWorker:
             self.cleanup.leave(live.call, live.durable.keys, "aborted")
             if not live.resolved:
                 self.restorer.refuse(live, "interrupted")
-
-
-def routes_told(row: StagedRow, prefix: int) -> tuple[str, str, str, int]:
-    """What CallEnded says of a staged row's routes: digests of the ``prefix`` and the carry before it, of all of the call's
-    tokens, of the boundary row, and how many rows there are."""
-    block = row.extras.routes if row.extras is not None else None
-    if block is None:
-        return "", "", "", -1
-    first, boundary, rows = row.previous_length, 1 if row.previous_length > 0 else 0, row_count(block)
-    own = rows_between(block, boundary, rows)
-    restored = rows_between(own, 0, len(row.tokens) - row.generated + prefix)
-    return (
-        routes_digest(restored, first) if prefix else "",
-        routes_digest(own, first),
-        routes_digest(rows_between(block, 0, 1), first - 1) if boundary else "",
-        rows,
-    )
 
 
 def text_digest(text: str) -> str:

@@ -33,6 +33,7 @@ class Rest:
     verdicts: dict[str, Verdict]
     violations: list[Violation]
     seen: frozenset[type[Event]]
+    met: frozenset[str]  # judges that have met what they judge, whichever kinds of events were seen
     status: str
     events: int
     steps: int
@@ -153,6 +154,7 @@ class Explorer:
             verdicts=verdicts,
             violations=life.panel.violations,
             seen=seen,
+            met=frozenset(judge.invariant for judge in life.panel.judges if judge.met()),
             status=life.status.outcome,
             events=life.events - cut,
             steps=life.steps - clean_steps,
@@ -192,7 +194,8 @@ def with_clean_up(rest: Rest, life: OpenLife) -> dict[str, Verdict]:
     out = dict(rest.verdicts)
     for name, verdict in out.items():
         if verdict in (Verdict.HELD, Verdict.NOT_REACHED):
-            out[name] = Verdict.HELD if seen.issuperset(needs[name]) else Verdict.NOT_REACHED
+            reached = name in rest.met and seen.issuperset(needs[name])
+            out[name] = Verdict.HELD if reached else Verdict.NOT_REACHED
     return out
 
 

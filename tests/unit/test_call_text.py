@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.worker.text import before_stop, call_text, spoken
-from sim.fake_tokenizer import OPENS_THREE, OPENS_TWO, STOP_TEXTS, UNREADABLE, FakeTokenizer, opens, piece
+from sim.fake_tokenizer import OPENS_THREE, OPENS_TWO, STOP_TEXT, UNREADABLE, FakeTokenizer, opens, piece
+from sim.fake_tokenizer import STOP_TOKEN as STOP
 
-STOP = next(iter(STOP_TEXTS))
 WORD, GOING_ON = 20, 29  # " ..." and "..."
 OF_TWO = next(token for token in range(100) if opens(token) == 1)
 OF_THREE = next(token for token in range(200) if opens(token) == 2)
@@ -105,7 +105,7 @@ def test_a_stopped_calls_text_loses_its_stop_token_and_nothing_else(
 
 
 def test_a_stop_token_has_a_text_that_shows_when_it_is_kept() -> None:
-    assert call_text(ENGINE, (5,), (WORD, STOP), "length") == piece(WORD) + STOP_TEXTS[STOP]
+    assert call_text(ENGINE, (5,), (WORD, STOP), "length") == piece(WORD) + STOP_TEXT
     assert call_text(ENGINE, (5,), (WORD, STOP), "stop") == piece(WORD)
 
 

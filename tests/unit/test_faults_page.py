@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.faults import VERBS
 from scenarios.page import page
+from scenarios.verbs import VERBS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 

@@ -30,8 +30,8 @@ JUDGES_SEE = {
     "protocol.messages",
 }
 CORE_MODULES = {
-    "__future__", "collections", "contextlib", "dataclasses", "enum", "functools", "hashlib", "itertools", "json", "math", "struct", "typing",
-    "msgspec",
+    "__future__", "collections", "contextlib", "dataclasses", "enum", "functools", "hashlib", "itertools", "json", "math", "struct",
+    "typing", "msgspec",
 }  # fmt: skip
 # Two modules beside the core: the judge's interface pickles a panel's state, the vocabulary reads its own source.
 BESIDE_THE_CORE = {"judging.py": {"pickle"}, "vocabulary.py": {"inspect", "re"}}

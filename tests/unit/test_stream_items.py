@@ -19,7 +19,8 @@ from protocol.history import (
     RowReported,
 )
 from protocol.messages import RowFailed
-from scenarios.faults import FailRow, Fault
+from scenarios.faults import Fault
+from scenarios.verbs import FailRow
 
 JOB = changed(num_prompts_per_step=2, num_generations_per_prompt=2, train_steps=1, rollout_checkpointing=every(0.3))
 FIRST = "e0p0i1"

@@ -211,7 +211,7 @@ ALONE = [ChunkIssued(CALL, ROWS[0].key, 3, 9), ChunkIssued(CALL, ROWS[0].key, 1,
         [ASK, CLOSED, failed("no such call runs here"), SENT],
         [*BEGUN, CallEnded(CALL, "aborted"), ASK, CLOSED, failed("no such call runs here"), SENT],
         [*BEGUN, ASK, ("worker-0", CLOSED, 1.0), ("worker-0", failed("late"), 6.0), SENT],
-        [*BEGUN, ASK, CLOSED, RoutesAssembled(CALL, "cut", 2, 2, "short"), failed("routes"), SENT],
+        [*BEGUN, ASK, CLOSED, RoutesAssembled(CALL, "cut", 2, 2, 2, "short"), failed("routes"), SENT],
         [*BEGUN[:3], ASK, CLOSED, failed("no-token"), SENT],
         [*BEGUN, ASK, CLOSED, failed("interrupted")],  # no receipt: whoever asked has given up
     ],
@@ -226,7 +226,7 @@ def test_a_failure_with_a_cause_of_its_own_is_held(events):
         [*BEGUN, ASK, CLOSED, failed(), SENT],
         [*BEGUN, ASK, CLOSED, ALONE[0], failed(), SENT],  # with the others of its batch, and not alone
         [*BEGUN, ASK, CLOSED, failed("no-token"), SENT],
-        [*BEGUN, ASK, CLOSED, RoutesAssembled("another", "cut", 2, 2, "short"), failed("routes"), SENT],
+        [*BEGUN, ASK, CLOSED, RoutesAssembled("another", "cut", 2, 2, 2, "short"), failed("routes"), SENT],
     ],
 )
 def test_a_failure_without_a_cause_of_its_own_breaks_I47(events):
