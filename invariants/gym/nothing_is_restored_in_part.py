@@ -13,10 +13,6 @@ from protocol.history import (
     EpisodeEnded,
     EpisodeInstalled,
     LifeStarted,
-<<<<<<< HEAD
-    MediaCompared,
-=======
->>>>>>> b29385bda8654d03bda66380b5c676b5e683f282
     PrefixClaimed,
     PrefixFellBack,
     PrefixReadIssued,
@@ -35,13 +31,8 @@ VANISHED = "media_source_vanished"
 
 class NothingIsRestoredInPart(Judge):
     """What refuses a restore does so before any instance is asked to install, and after a restore that failed while it was
-<<<<<<< HEAD
-    installing no instance keeps an installed episode or stays closed; a model call is refused over media that are gone before
-    anything that it goes on from is claimed or read.
-=======
     installing no instance keeps an installed episode or stays closed; a call whose media are gone is refused before anything of
     its prefix is claimed or read.
->>>>>>> b29385bda8654d03bda66380b5c676b5e683f282
 
     Told by Gym's own events: what is installed, what has ended, which door is closed. An instance that stands still or is dead
     when the run ends can undo nothing.
@@ -49,15 +40,9 @@ class NothingIsRestoredInPart(Judge):
 
     invariant = "I39"
     needs = (LifeStarted,)
-<<<<<<< HEAD
-    sees = (AdmissionClosed, AdmissionOpened, CallAsked, ControlIssued, EpisodeEnded, EpisodeInstalled, MediaCompared,
-            PrefixClaimed, PrefixFellBack, PrefixReadIssued, ProcessContinued, ProcessKilled, ProcessStalled, ProcessStarted,
-            Restored, RunFailed)  # fmt: skip
-=======
     sees = (AdmissionClosed, AdmissionOpened, CallAsked, ControlIssued, EpisodeEnded, EpisodeInstalled, PrefixClaimed,
             PrefixFellBack, PrefixReadIssued, ProcessContinued, ProcessKilled, ProcessStalled, ProcessStarted, Restored,
             RunFailed)  # fmt: skip
->>>>>>> b29385bda8654d03bda66380b5c676b5e683f282
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -67,7 +52,6 @@ class NothingIsRestoredInPart(Judge):
         self.closed: dict[str, str] = {}  # instance -> checkpoint
         self.read: dict[str, str] = {}  # call -> what was done with its prefix, since it came in
         self.still: dict[str, None] = {}  # those that stand still, or are dead
-        self.looked: dict[str, str] = {}  # model call -> what was done about what it goes on from
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -97,20 +81,6 @@ class NothingIsRestoredInPart(Judge):
         elif isinstance(event, Restored):
             self.restored = True
         elif isinstance(event, CallAsked):
-<<<<<<< HEAD
-            self.looked.pop(event.call, None)
-        elif isinstance(event, PrefixClaimed):
-            self.looked.setdefault(event.call, "its prefix was claimed")
-        elif isinstance(event, PrefixReadIssued):
-            for call in event.of:
-                self.looked.setdefault(call, "its chunks were read")
-        elif isinstance(event, MediaCompared):
-            self.looked.setdefault(event.call, f"{event.key} was read")
-        elif isinstance(event, PrefixFellBack):
-            done = self.looked.get(event.call, "")
-            if event.reason.startswith(VANISHED) and done:
-                return [self.broken(f"{event.call} is refused ({event.reason}) after {done}", record)]
-=======
             self.read.pop(event.call, None)
         elif isinstance(event, PrefixClaimed):
             self.read[event.call] = "claimed"
@@ -120,7 +90,6 @@ class NothingIsRestoredInPart(Judge):
             if VANISHED in event.reason and event.call in self.read:
                 text = f"media of {event.call} are gone, which was found after its prefix was {self.read[event.call]}"
                 return (self.broken(text, record),)
->>>>>>> b29385bda8654d03bda66380b5c676b5e683f282
         elif isinstance(event, RunFailed) and not self.restored:
             return [self.broken(text, record) for text in self._failed(event)]
         return ()
