@@ -201,7 +201,9 @@ def test_a_freeze_after_the_deadline_breaks_I50():
 # --- I47
 
 BEGUN = [EngineFound("r", True), asked(), CallBegun(CALL, 0), TokensGenerated(CALL, 2)]
-ALONE = [ChunkIssued(CALL, ROWS[0].key, 3, 9), ChunkIssued(CALL, ROWS[0].key, 1, 2)]
+BACK = ChunksDiscarded(CALL, (ROWS[0].key,), "put-failed")
+PUT_ALONE = [ChunkIssued(CALL, ROWS[0].key, 3, 9), BACK, ChunkIssued(CALL, ROWS[0].key, 1, 2)]
+ALONE = [*PUT_ALONE, BACK]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,8 @@ def test_a_failure_with_a_cause_of_its_own_is_held(events):
     "events",
     [
         [*BEGUN, ASK, CLOSED, failed(), SENT],
-        [*BEGUN, ASK, CLOSED, ALONE[0], failed(), SENT],  # with the others of its batch, and not alone
+        [*BEGUN, ASK, CLOSED, *ALONE[:2], failed(), SENT],  # with the others of its batch, and not alone
+        [*BEGUN, ASK, CLOSED, *PUT_ALONE, failed(), SENT],  # nobody took it back: it was put
         [*BEGUN, ASK, CLOSED, failed("no-token"), SENT],
         [*BEGUN, ASK, CLOSED, RoutesAssembled("another", "cut", 2, 2, 2, "short"), failed("routes"), SENT],
     ],

@@ -168,6 +168,7 @@ def test_a_cut_of_one_owner_at_a_time_is_held(events):
         ([OWNED, STAGED, CONSUMED, restored(ROWS)], "from a cut that nobody owns"),
         ([OWNED, ChunksLeft(CALL, KEYS[:1], "aborted"), restored(ROWS)], "which was given up (aborted)"),
         ([RELEASED], "which nobody owns"),
+        ([OWNED, restored(ROWS), STAGED, RELEASED], "for a row of its own, and gives it back for others"),
         ([OWNED, CONSUMED], "and no row of its own is staged"),
         ([OWNED, ended()], "is answered, and still owns the cut"),
     ],
