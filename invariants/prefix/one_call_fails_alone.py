@@ -86,12 +86,9 @@ class OneCallFailsAlone(Judge):
         return terms.job.level >= Level.PREFIX
 
     def on(self, record: Record) -> Iterable[Violation]:
-        handle = getattr(self, _HANDLERS.get(type(record.event), "_nothing"))
+        handle = getattr(self, _HANDLERS[type(record.event)])
         found: Iterable[Violation] | None = handle(record.event, record)
         return found or ()
-
-    def _nothing(self, event: LifecycleWaited, record: Record) -> None:
-        pass
 
     # --- calls
 
