@@ -114,6 +114,13 @@ def test_a_frozen_token_without_its_route_row_breaks_I46():
     assert "tokens 0 to 2" in found(FrozenTokensAreComplete, frozen(count=3, published=(3, 3, -1)), staged(ROWS[0]))[0]
 
 
+def test_a_finished_call_whose_freeze_does_not_say_so_breaks_I46():
+    whole = TokensGenerated(CALL, 4, "c")
+    assert found(FrozenTokensAreComplete, whole, frozen(count=4, published=(4, 4, -1), finish="stop")) == []
+    assert "does not say so" in found(FrozenTokensAreComplete, whole, frozen(count=4, published=(4, 4, -1)))[0]
+    assert found(FrozenTokensAreComplete, whole, CallBegun(CALL, 0), frozen(count=4, published=(4, 4, -1))) == []
+
+
 def test_a_chunk_on_disk_with_a_logprob_that_is_none_breaks_I46():
     odd = [chunk(0, 2, logprobs=(-1.0, float("inf")))]
     assert "holds 2 tokens and 1 finite logprobs" in found(FrozenTokensAreComplete, start=saved(odd))[0]
