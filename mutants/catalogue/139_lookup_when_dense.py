@@ -1,0 +1,23 @@
+"""139: nobody has asked for them."""
+
+from mutants.model import Edit, Mutant
+
+MUTANT = Mutant(
+    number=139,
+    name="lookup-when-dense",
+    area="I",
+    fault="Routes are looked up and staged whether they are to be replayed or not.",
+    edits=(
+        Edit(
+            scope="protocol.worker.routes.RouteReader.of",
+            find="""
+self.engine.capabilities.routes if self.replay else None
+""",
+            put="""
+self.engine.capabilities.routes
+""",
+        ),
+    ),
+    scenario="experts-without-replay",
+    judges=("I56",),
+)
