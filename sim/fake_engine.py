@@ -41,6 +41,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     race: float = 0.25  # chance that the engine appends a token between two looks at its output
     stop_token: bool = False  # a call that ends by itself ends in a token that is no part of its text
     position_keyed_draws: bool = True
+    release: str = "fake"
     routes: RouteKnobs | None = None  # a mixture of experts, and which of them each token goes to
 
     @classmethod
@@ -80,7 +81,7 @@ class FakeEngine:
     def capabilities(self) -> Capabilities:
         routes = self.profile.routes
         return Capabilities(
-            release="fake",
+            release=self.profile.release,
             position_keyed_draws=self.profile.position_keyed_draws,
             routes=routes.layout if routes is not None else None,
         )
@@ -97,7 +98,7 @@ class FakeEngine:
             first = len(call.prefix) if self.profile.position_keyed_draws else 0
             limit = -1 if call.limit is None else call.limit
             _, whole = self.tokenizer.read(call.prefix)
-            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first, inside=not whole))
+            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first, not whole, self.routed_before(call)))
         return output
 
     def abort(self, call: str) -> None:
@@ -169,15 +170,32 @@ class FakeEngine:
 
     def recalled(self, call: EngineCall) -> tuple[float, ...] | None:
         """Logprobs of a prefix as this engine published it, under whatever weights; None if it never did."""
+        versions = self.versions_of(call)
+        if versions is None:
+            return None
         asked = call.ordinal, call.generation, call.turn
-        known = [self.answer(*asked, version, len(call.prefix)) for version in range(call.version, -1, -1)] if call.prefix else []
-        out: list[float] = []
+        known = {version: self.answer(*asked, version, len(call.prefix))[1] for version in dict.fromkeys(versions)}
+        return tuple(known[version][position] for position, version in enumerate(versions))
+
+    def versions_of(self, call: EngineCall) -> tuple[int, ...] | None:
+        """Weights of each token of a prefix; None if no weights, or not only these, give that token."""
+        asked, size = (call.ordinal, call.generation, call.turn), len(call.prefix)
+        known = [(version, self.answer(*asked, version, size)[0]) for version in range(call.version + 1)] if size else []
+        out: list[int] = []
         for position, token in enumerate(call.prefix):
-            found = next((logprobs[position] for tokens, logprobs in known if tokens[position] == token), None)
-            if found is None:
+            found = [version for version, tokens in known if tokens[position] == token]
+            if len(found) != 1:
                 return None
-            out.append(found)
+            out.append(found[0])
         return tuple(out)
+
+    def routed_before(self, call: EngineCall) -> str:
+        """``routes_digest`` of the rows of a prefix and of the carry before it, as they were made; '' where nobody can say."""
+        versions = self.versions_of(call)
+        if self.experts is None or not versions:
+            return ""
+        # The carry was fed together with the first of these tokens.
+        return self.experts.digest_before(call, (versions[0],) * len(call.carry) + versions)
 
     def answer(
         self, ordinal: int, generation: int, turn: int, version: int, at_least: int = 0

@@ -16,7 +16,16 @@ from protocol.data_plane.digests import StagedRow, carry_digest
 from protocol.data_plane.extras import Extras, RouteBlock
 from protocol.data_plane.media import rejects
 from protocol.errors import Cause, ConfigError, ProtocolError, Refusal
-from protocol.history import CallBegun, CallEnded, CallRefused, ChunksDiscarded, RowStagedDone, RowStagedIssued, WeightsReceived
+from protocol.history import (
+    CallBegun,
+    CallEnded,
+    CallRefused,
+    ChunksDiscarded,
+    RowStagedDone,
+    RowStagedIssued,
+    RunFailed,
+    WeightsReceived,
+)
 from protocol.identity import DATA_PLANE
 from protocol.messages import (
     NO_BACKEND,
@@ -75,8 +84,9 @@ class GenerationWorker:
         if self.job.router_replay.enabled:
             fault = replay_fault(self.engine.capabilities)
             if fault:
-                raise ConfigError(fault)
-
+                refused = ConfigError(fault)
+                self.rt.record(RunFailed(ConfigError.__name__, refused.cause.value, fault))
+                raise refused
         if self.job.level >= Level.PREFIX:
             self.rt.record(found_of(self.engine.capabilities))
         self.rt.serve(
