@@ -23,6 +23,8 @@ from protocol.history import (
 )
 from protocol.judging import Judge, Terms, Violation
 
+GIVEN_UP = ("aborted", "rejected")
+
 
 class AFailedCutLeavesNothing(Judge):
     """A call that is frozen is sealed or rolled back before its receipt leaves; a cut that fails leaves its staged count and its
@@ -77,6 +79,8 @@ class AFailedCutLeavesNothing(Judge):
                     yield f"the receipt of {event.checkpoint} leaves, and {call} is still frozen."
                 yield from self._left(call, "its receipt leaves")
         elif isinstance(event, CallEnded):
+            if event.call in self.frozen and event.outcome in GIVEN_UP:
+                return  # its cut goes on without it: it must still be sealed or rolled back before the receipt leaves
             if event.call in self.frozen:
                 yield f"{event.call} ended ({event.outcome}) while it is frozen."
             yield from self._left(event.call, "it ends")
