@@ -182,6 +182,8 @@ def test_a_cut_of_two_owners_or_of_none_breaks_OWNER_1(events, text):
 BEGUN = [asked(AGAIN, ROWS), CallBegun(AGAIN, 0, carry_digest(CARRY))]
 REJECTED = PrefixFellBack(AGAIN, KEYS, "retained_media_changed", True)
 FELL = PrefixFellBack(AGAIN, KEYS, "the digests differ")
+FAILED = ("gym-0", EpisodeEnded(NEXT, "failed"))
+OUTAGE = ("job", FaultInjected("outage", "x"))
 
 
 @pytest.mark.parametrize(
@@ -198,6 +200,7 @@ FELL = PrefixFellBack(AGAIN, KEYS, "the digests differ")
         ([*BEGUN, MediaCompared(AGAIN, KEYS[0], "prefix", "a", "b", "unreadable"), FELL], saved(ROWS)),
         ([*BEGUN, REJECTED, ended(outcome="rejected")], saved(ROWS)),
         ([*BEGUN, ended(outcome="aborted"), ("gym-0", EpisodeEnded(NEXT, "cancelled"))], saved(ROWS)),
+        ([("job", FaultInjected("drop", "x")), *BEGUN, ended(outcome="aborted"), FAILED], saved(ROWS)),
     ],
 )
 def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
@@ -212,7 +215,8 @@ def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
         ([*BEGUN, FELL, ended(outcome="rejected")], "is rejected, and its prefix is not the reason"),
         ([*BEGUN, ended()], "was answered without a word of them"),
         ([*BEGUN, REJECTED, ended()], "was rejected over its prefix, and answered"),
-        ([*BEGUN, ended(outcome="aborted"), ("gym-0", EpisodeEnded(NEXT, "failed"))], "to go on from a prefix (unresolved)"),
+        ([*BEGUN, ended(outcome="aborted"), FAILED], "to go on from a prefix (unresolved)"),
+        ([OUTAGE, *BEGUN, FELL, ended(outcome="aborted"), FAILED], "to go on from a prefix (fell back)"),
         ([*BEGUN, PrefixReadDone(2, 1, 1)], "not each was read alone"),
         ([*BEGUN, PrefixReadDone(2, 3, 1, KEYS[:1])], "counts as lost, though nothing has failed"),
     ],
