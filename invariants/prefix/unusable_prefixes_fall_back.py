@@ -33,6 +33,7 @@ from protocol.history import (
 from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 REJECTS = ("retained_media_changed", "media_source_vanished")
+OF_MEDIA = ("change_media", "vanish_media", "corrupt_media")  # faults that no request and no process suffers from
 ROW_FAULTS = ("partial_put", "lose_rows", "bad_row", "outage")  # of the data plane: no call may fail over them
 OVER = ("answered", "terminal-prefix", "capture-failed")
 
@@ -90,8 +91,9 @@ class UnusablePrefixesFallBack(Judge):
             if is_another_point(event, self.point):
                 self.saved = {}
         elif isinstance(event, (FaultInjected, ProcessKilled, ProcessStalled)):
-            self.disturbed = True
-            self.calls_disturbed |= not (isinstance(event, FaultInjected) and event.fault in ROW_FAULTS)
+            fault = event.fault if isinstance(event, FaultInjected) else ""
+            self.disturbed |= fault not in OF_MEDIA
+            self.calls_disturbed |= fault not in (*OF_MEDIA, *ROW_FAULTS)
         elif isinstance(event, PrefixClaimed):
             if event.outcome == "refused":
                 self.causes[event.call] = None
