@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ from sim.fake_tokenizer import STOP_TOKEN, FakeTokenizer
 from sim.media import FakeMedia, MediaStore
 from sim.runtime import SimRuntime
 
+T = TypeVar("T")
 VOCABULARY = 50_000
 INSTANT_S = 1e-9  # shorter waits are over: a clock's rounding is not waited for
 LENGTH_CLASSES = 4  # ordinals fall into this many classes of natural length
@@ -42,6 +43,7 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     stop_token: bool = False  # a call that ends by itself ends in a token that is no part of its text
     position_keyed_draws: bool = True
     release: str = "fake"
+    drops: int = 0  # one call in so many loses an output on its way: a token, until the call is over (0: none)
     routes: RouteKnobs | None = None  # a mixture of experts, and which of them each token goes to
 
     @classmethod
@@ -239,6 +241,8 @@ class FakeOutput:
         self.seen: list[int] = []
         self.scored: list[float] = []
         self.aborted = False
+        drawn_drop = profile.drops and keyed(call.ordinal, call.generation, call.turn, 1) % profile.drops == 0
+        self.hole = self.count // 3 if drawn_drop else self.count  # the token that gets lost
         self.over = rt.signal()
         self.routes: FakeRoutes | None = None
         if engine.experts is not None:
@@ -307,12 +311,22 @@ class FakeOutput:
         self.advance()
         if not self.aborted and len(self.seen) < self.count and self.engine.races(self.call.call):
             self.publish(len(self.seen) + 1, 0)
-        return self.seen
+        return self.received(self.seen)
 
     @property
     def logprobs(self) -> Sequence[float]:
         self.advance()
-        return self.scored
+        return self.received(self.scored)
+
+    def received(self, published: list[T]) -> Sequence[T]:
+        """What came of it; the last output of a call has all of it."""
+        if len(published) <= self.hole or len(self.seen) == self.count:
+            return published
+        return published[: self.hole] + published[self.hole + 1 :]
+
+    @property
+    def dropped(self) -> bool:
+        return len(self.seen) > self.hole
 
     @property
     def routed(self) -> int:

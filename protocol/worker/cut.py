@@ -343,6 +343,7 @@ class Group:
             logprobs=look.logprobs,
             last=engine.text(last),
             finish=look.finish,
+            dropped=live.output is not None and live.output.dropped,
             late=self.rt.now() >= self.limit,
         )
         return decide_cuttable(candidate, engine.capabilities)
