@@ -21,6 +21,7 @@ from protocol.history import (
     FaultInjected,
     GateClosed,
     GateCloseIgnored,
+    LifecycleWaited,
     MediaCompared,
     ProcessKilled,
     ProcessStalled,
@@ -55,15 +56,15 @@ class Inventory:
 
 class OneCallFailsAlone(Judge):
     """Each call of a receipt that is acknowledged as a failure has a cause of its own: what it asks for forbids a cut, it does
-    not run there any more, its own row could not be put even alone, its own routes do not fit, its media cannot be read, or
-    the deadline had passed; and an inventory goes unanswered only if its worker or its connection failed.
+    not run there any more, its own row could not be put even alone, its own routes do not fit, nobody can read the media that
+    it rests on, or the deadline had passed; and an inventory goes unanswered only if its worker or its connection failed.
     """
 
     invariant = "I47"
     needs = (CutAsked, CutAcknowledged, ReceiptSent)
     sees = (CallAsked, CallBegun, CallEnded, ChunkIssued, CutAnswered, EngineAborted, EngineFound, EngineStarted, FaultInjected,
-            GateClosed, GateCloseIgnored, MediaCompared, ProcessKilled, ProcessStalled, RoutesAssembled, RowStagedDone,
-            TokensGenerated)  # fmt: skip
+            GateClosed, GateCloseIgnored, LifecycleWaited, MediaCompared, ProcessKilled, ProcessStalled, RoutesAssembled,
+            RowStagedDone, TokensGenerated)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -74,7 +75,7 @@ class OneCallFailsAlone(Judge):
         self.stopped: dict[str, None] = {}  # the engine gave them up, or their row is staged
         self.open: dict[tuple[str, str, str], Inventory] = {}  # worker, checkpoint, inventory digest
         self.tries: dict[str, list[int]] = {}  # call -> rows of each put of its row in this cut
-        self.unreadable: dict[str, None] = {}  # calls whose media are not what was saved, or cannot be compared
+        self.unread: dict[str, None] = {}  # calls that rest on media which nobody can read
         self.misfits: dict[str, None] = {}  # calls whose routes did not fit in this cut
         self.disturbed = False  # a process or a connection has failed in this life
 
@@ -83,9 +84,12 @@ class OneCallFailsAlone(Judge):
         return terms.job.level >= Level.PREFIX
 
     def on(self, record: Record) -> Iterable[Violation]:
-        handle = getattr(self, _HANDLERS[type(record.event)])
+        handle = getattr(self, _HANDLERS.get(type(record.event), "_nothing"))
         found: Iterable[Violation] | None = handle(record.event, record)
         return found or ()
+
+    def _nothing(self, event: LifecycleWaited, record: Record) -> None:
+        pass
 
     # --- calls
 
@@ -99,7 +103,11 @@ class OneCallFailsAlone(Judge):
         self.running[event.call] = record.process
         self.published.pop(event.call, None)
         self.stopped.pop(event.call, None)
-        self.unreadable.pop(event.call, None)
+        self.unread.pop(event.call, None)
+
+    def _compared(self, event: MediaCompared, record: Record) -> None:
+        if (event.path, event.outcome) == ("parent", "unreadable"):
+            self.unread[event.call] = None
 
     def _ended(self, event: CallEnded, record: Record) -> None:
         self.running.pop(event.call, None)
@@ -143,10 +151,6 @@ class OneCallFailsAlone(Judge):
         if event.outcome != "whole":
             self.misfits[event.call] = None
 
-    def _media(self, event: MediaCompared, record: Record) -> None:
-        if event.outcome != "kept":
-            self.unreadable[event.call] = None
-
     def _acknowledged(self, event: CutAcknowledged, record: Record) -> None:
         if event.kind != FAILURE:
             return
@@ -174,8 +178,8 @@ class OneCallFailsAlone(Judge):
                 yield "there was no time for a second put"
         if call in self.misfits:
             yield "its routes do not fit"
-        if call in self.unreadable:
-            yield "its media cannot be read"
+        if call in self.unread:
+            yield "the media that it rests on cannot be read"
         if any(word in event.reason for word in UNSEEN) and ("token" not in event.reason or call not in self.published):
             yield event.reason
 
@@ -212,6 +216,7 @@ _HANDLERS = {
     CallEnded: "_ended",
     TokensGenerated: "_generated",
     EngineStarted: "_started",
+    MediaCompared: "_compared",
     EngineAborted: "_stopped",
     RowStagedDone: "_stopped",
     CutAsked: "_cut",
@@ -219,7 +224,6 @@ _HANDLERS = {
     GateCloseIgnored: "_ignored",
     ChunkIssued: "_issued",
     RoutesAssembled: "_routes",
-    MediaCompared: "_media",
     CutAcknowledged: "_acknowledged",
     ReceiptSent: "_sent",
     CutAnswered: "_told",
