@@ -16,6 +16,7 @@ from reports.junit import junit_xml
 from rollproof import saving
 from rollproof.bench import BENCHES, bench_table
 from rollproof.command import Command
+from rollproof.compared import comparable
 from rollproof.doctor import examine
 from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
@@ -45,7 +46,7 @@ scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come 
 app.add_typer(scenarios_app, name="scenarios")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
-LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling or turn: overrides the scenario's.")]
+LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", metavar="A,B|all", help="Sweep several levels and compare what each one loses.")
 ]
@@ -84,6 +85,9 @@ def sweep_command(
         str | None,
         typer.Option("--partial-do", metavar="VERB[:SECONDS]", help="restart (when left out), kill or stall."),
     ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="At level prefix: show what levels turn and sibling lose beside it.")
+    ] = True,
     world: WorldOption = "sim",
     out: OutOption = None,
     json: JsonOption = False,
@@ -120,13 +124,16 @@ def sweep_command(
         show_levels(swept, json)
         raise typer.Exit(EXIT[swept.report["verdict"]])
     loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
+    others = comparable(loaded.scenario.job.target_level) if compare else ()
+    coarser = [_load(scenario, name, tasks, config, config_strict, faults)[0].scenario for name in others]
     wish = partial_of(partial, partial_do, loaded.scenario.job)
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
         warn(loaded)
         with progress_bar() as progress:
             finished = sweep_seeds(
-                loaded, command, wanted, points=count, outcomes=outcomes, partial=wish, progress=progress, folder=folder
-            )
+                loaded, command, wanted, points=count, outcomes=outcomes, partial=wish, progress=progress, folder=folder,
+                coarser=coarser,
+            )  # fmt: skip
         if junit_file is not None:
             junit_file.write_bytes(junit_xml(finished.report, finished.evidence, guarantees()))
         if folder is not None:
