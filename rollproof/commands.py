@@ -22,7 +22,7 @@ from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
 from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
-from rollproof.options import later, outcomes_of, partial_of, plan_fits, plan_of_option, points_of, seeds_of
+from rollproof.options import later, outcomes_of, partial_of, plan_fits, plan_of_option, points_of, seeds_of, spare_inputs
 from rollproof.plausible import read_saved
 from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
 from rollproof.saving import SavedRun, SavedSweep
@@ -111,7 +111,7 @@ def sweep_command(
     _only_simulated(world)
     wanted = seeds_of(seed, seeds)
     count, outcomes = points_of(points), outcomes_of(disk)
-    _spare_inputs(junit, scenario, tasks, config, faults)
+    spare_inputs(junit, scenario, tasks, config, faults)
     several = levels_of(level, levels)
     if several:
         refuse_beside(out, junit)
@@ -167,7 +167,7 @@ def run_command(
     _only_simulated(world)
     if seed is not None:
         seeds_of(seed, None)
-    _spare_inputs(junit, scenario, tasks, config, faults)
+    spare_inputs(junit, scenario, tasks, config, faults)
     plan, token = plan_of_option(crash, seed, level)
     if token is not None:
         seed, level = token.seed, token.level
@@ -400,12 +400,6 @@ def _load(
         raise InputError.of(scenario, wrong)
     command = Command(scenario=scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
     return loaded, command
-
-
-def _spare_inputs(junit: str | None, *inputs: str | None) -> None:
-    """``--junit`` replaces a file that is there already, but never one that this command reads."""
-    if junit is not None and any(name is not None and Path(name).absolute() == Path(junit).absolute() for name in inputs):
-        raise InputError(f"--junit {junit}: is one of the inputs: name another file")
 
 
 def _finish_run(
