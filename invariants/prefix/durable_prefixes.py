@@ -7,7 +7,7 @@ from functools import partial
 
 from invariants.durability.payload import GYM, STAGING, Payload, payloads
 from invariants.ledger.attempts import restore_point
-from invariants.prefix.chunks import Evidence, Rebuilt, rebuild, saved_cuts
+from invariants.prefix.chunks import Evidence, Rebuilt, joined_segments, rebuild, saved_cuts
 from protocol.config import Level
 from protocol.history import (
     CallAsked,
@@ -178,6 +178,14 @@ class DurablePrefixes:
         for name, ours, theirs in zip(names, found, right, strict=True):
             if ours != theirs:
                 yield f"{call} goes on with {name} {ours}, its chunks have {theirs}"
+
+    def segments_of(self, call: str, version: int, generated: int) -> tuple[tuple[int, int], ...] | None:
+        """(weight version, tokens) of a call that began under ``version``; None: nobody can say."""
+        before = self.restored.get(call)
+        if before is None:
+            return ((version, generated),)
+        built = self.saved.get(before.keys)
+        return None if built is None else joined_segments((*built.segments, (version, generated - before.count)))
 
     def _ended(self, event: CallEnded) -> Iterator[str]:
         before = self.restored.get(event.call)

@@ -33,6 +33,7 @@ from protocol.history import (
 from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 REJECTS = ("retained_media_changed", "media_source_vanished")
+OF_MEDIA = ("change_media", "vanish_media", "corrupt_media")  # faults that no request and no process suffers from
 OVER = ("answered", "terminal-prefix", "capture-failed")
 
 
@@ -88,7 +89,7 @@ class UnusablePrefixesFallBack(Judge):
             if is_another_point(event, self.point):
                 self.saved = {}
         elif isinstance(event, (FaultInjected, ProcessKilled, ProcessStalled)):
-            self.disturbed = True
+            self.disturbed = self.disturbed or not (isinstance(event, FaultInjected) and event.fault in OF_MEDIA)
         elif isinstance(event, PrefixClaimed):
             if event.outcome == "refused":
                 self.causes[event.call] = None

@@ -159,6 +159,23 @@ def test_what_is_copied_and_what_is_materialised_on_the_loop_holds_it_longer() -
     ]
 
 
+def test_what_another_task_does_while_the_loop_is_held_costs_the_loop_nothing() -> None:
+    async def main(rt: Any) -> None:
+        loop = engine(rt)
+        task = rt.spawn(hand(rt), "hand")
+        await rt.sleep(0.0001)
+        assert loop.held is not None
+        loop.materialise(100)
+        await task.join()
+
+    async def hand(rt: Any) -> None:
+        await rt.on_loop("engine", len, ())
+
+    (record,) = handoffs(main)
+    assert isinstance(record.event, HandoffDone)
+    assert (record.event.rows, record.event.held_s) == (0, pytest.approx(0.0002))
+
+
 def test_who_waits_as_a_step_ends_is_served_before_the_next_and_who_comes_later_after_it() -> None:
     ran: list[tuple[str, float]] = []
 

@@ -48,6 +48,7 @@ from protocol.history import (
     GateClosed,
     GymPhaseStarted,
     ManifestBuilt,
+    MediaCompared,
     PrefixRestored,
     ReceiptSent,
     RoutesAssembled,
@@ -213,6 +214,7 @@ ALONE = [ChunkIssued(CALL, ROWS[0].key, 3, 9), ChunkIssued(CALL, ROWS[0].key, 1,
         [*BEGUN, ASK, ("worker-0", CLOSED, 1.0), ("worker-0", failed("late"), 6.0), SENT],
         [*BEGUN, ASK, CLOSED, RoutesAssembled(CALL, "cut", 2, 2, 2, "short"), failed("routes"), SENT],
         [*BEGUN[:3], ASK, CLOSED, failed("no-token"), SENT],
+        [*BEGUN, MediaCompared(CALL, "k", "parent", "", "d", "unreadable"), ASK, CLOSED, failed("media"), SENT],
         [*BEGUN, ASK, CLOSED, failed("interrupted")],  # no receipt: whoever asked has given up
     ],
 )
