@@ -54,7 +54,7 @@ AT_REST = ("tamper", "corrupt_media")  # change what an earlier life has left
 RESTART = ("config", *AT_REST)
 ONE_LEVEL = ("target_level", "rollout_recovery.level_overrides")  # keys of the job that no life may have of its own
 # Requests that a peer carries out as often as they come: the transport brings them once at most, and the protocol rests on it.
-ONCE = ("RunRows", "Generate", "PutSamples", "LoadCheckpoint", "LoadWeights")
+ONCE = ("RunRows", "Generate", "PutSamples", "ClearSamples", "LoadCheckpoint", "LoadWeights")
 FATES = ("kill", "restart", "stall", "hold")
 OPERATIONS = {
     kind.__name__.lower(): kind.__name__

@@ -191,9 +191,11 @@ class PartialPut(OfRows):
 
 
 class LoseRows(OfRows):
-    """The next ``times`` gets of at least ``at_least`` keys that find something come back ``rows`` rows short."""
+    """The next ``times`` gets of at least ``at_least`` keys that find something come back ``rows`` rows short: without the last
+    ones, or the ``first``."""
 
     rows: int = Field(ge=1)
+    first: bool = False
     at_least: int = Field(default=1, ge=1)
     times: int = Field(default=1, ge=1)
 

@@ -78,7 +78,7 @@ class FakeDataPlane:
         """A partial miss is silent; only a read that finds nothing at all is refused."""
         found = self._partition(message.partition).get(message.keys)
         trouble = self._trouble("get", message.partition, message.keys, len(found)) if self.faults.armed else NONE
-        found = found[: trouble.kept]
+        found = found[trouble.skipped :][: trouble.kept]
         await self._answer(trouble)
         if message.keys and not found:
             raise Refusal(f"none of {len(message.keys)} keys is in {message.partition}", Cause.INFRA)

@@ -1,7 +1,8 @@
 """Faults of the data plane: what becomes of the rows of a put, of a get, of a delete.
 
 partial_put   the next ``times`` puts into ``partition`` store their first ``rows`` rows, and fail or are never answered
-lose_rows     the next ``times`` gets from ``partition`` that find more than nothing come back ``rows`` rows short
+lose_rows     the next ``times`` gets from ``partition`` that find more than nothing come back ``rows`` rows short, the last ones
+              or the first
 bad_row       one row of the next put (get) cannot be stored (read): whatever holds its key is refused, ``times`` times
 outage        from the next request on, and for ``for_s``, requests come to nothing: refused, or never answered
 
@@ -21,12 +22,13 @@ ALWAYS = 1 << 60  # ``times`` 0
 
 
 class Trouble(NamedTuple):
-    """What comes of one request: ``kept`` rows of it (None: all) take effect; then it fails, as ``text`` says ('' it does not),
-    or, ``silent``, is never answered."""
+    """What comes of one request: ``kept`` rows of it (None: all) take effect, after the first ``skipped`` ones; then it fails, as
+    ``text`` says ('' it does not), or, ``silent``, is never answered."""
 
     kept: int | None = None
     text: str = ""
     silent: bool = False
+    skipped: int = 0
 
 
 NONE = Trouble()
@@ -69,7 +71,7 @@ class RowFaults:
             case "lose_rows" if operation == "get" and found and len(keys) >= given.get("at_least", 1):
                 lost = min(int(given["rows"]), found)
                 armed.done(f"a get from {partition} came back with {found - lost} of {found} rows")
-                return Trouble(found - lost)
+                return Trouble(skipped=lost) if given.get("first") else Trouble(found - lost)
             case "bad_row" if operation == given.get("request", "put"):
                 return self._bad_row(armed, operation, keys)
             case "outage" if given.get("request", "all") in (operation, "all"):

@@ -59,7 +59,15 @@ VERBS = st.one_of(
     of("refuse", instance=st.just("gym-0"), rows=st.integers(1, 3)),
     of("abort", worker=st.just("worker-0")),
     of("partial_put", partition=PARTITIONS, rows=st.integers(0, 2), times=st.integers(1, 2)),
-    of("lose_rows", partition=PARTITIONS, rows=st.integers(1, 2), times=st.integers(1, 2)),
+    of("lose_rows", partition=PARTITIONS, rows=st.integers(1, 2), times=st.integers(1, 2), first=st.booleans()),
+    of(
+        "bad_row",
+        partition=PARTITIONS,
+        request=st.sampled_from(["put", "get"]),
+        stored=st.integers(0, 1),
+        times=st.integers(1, 2),
+    ),
+    of("outage", partition=PARTITIONS, request=st.sampled_from(["put", "get", "clear", "all"]), for_s=SECONDS),
 )
 EDGES = st.sampled_from(["before", "after"])
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.history import ChunksDiscarded, ChunksLeft
+from protocol.history import ChunksDiscarded, ChunksLeft, GatePassed
 from protocol.worker.batches import PrefixWriter
 from protocol.worker.cleanup import ChunkCleanup, decide_retry_s
+from protocol.worker.gate import SnapshotGate
 from tests.unit.chunk_plane import OpenGate, Outcome, ScriptedPlane, events, job, keys, pending, play, script
 
 
@@ -65,6 +66,28 @@ def test_nothing_is_deleted_while_the_gate_is_closed() -> None:
 
     play(plane, main)
     assert plane.rows == {}
+
+
+def test_the_gate_of_a_worker_keeps_deletes_back_until_every_holder_has_opened_it() -> None:
+    plane = ScriptedPlane()
+    plane.rows = dict.fromkeys(keys(0), b"")
+
+    async def main(rt: Any) -> None:
+        gate = SnapshotGate(rt, 60.0)
+        cleanup = ChunkCleanup(rt, job(), gate)
+        gate.close("gym-0", 1, "k1")
+        gate.close("gym-1", 1, "k1")
+        cleanup.leave("c0", keys(0), "completed")
+        gate.open("gym-0", 1)
+        await rt.sleep(5.0)
+        assert plane.asked == []
+        gate.open("gym-1", 1)
+        await cleanup.wait_for("c0")
+        assert await gate.settle(1.0)
+
+    world = play(plane, main)
+    assert plane.rows == {}
+    assert events(world, GatePassed) == [GatePassed("c0", "cleanup")]
 
 
 def test_rows_left_at_different_times_go_with_the_reason_of_each() -> None:

@@ -58,6 +58,15 @@ def test_a_get_that_misses_rows_says_nothing_of_it() -> None:
     live(main, ToyFault(**AT, verb="lose_rows", arguments={"partition": CANONICAL, "rows": 1, "times": 2}))
 
 
+def test_a_get_may_miss_its_first_rows() -> None:
+    async def main(rt: Any) -> None:
+        await rt.call("data-plane", PutSamples(CANONICAL, ROWS))
+        rt.record(AnchorMade("now"))
+        assert await rt.call("data-plane", GetSamples(CANONICAL, ("a", "b", "c"))) == ROWS[2:]
+
+    live(main, ToyFault(**AT, verb="lose_rows", arguments={"partition": CANONICAL, "rows": 2, "first": True}))
+
+
 def test_a_get_that_misses_every_row_is_refused_as_one_that_finds_none() -> None:
     async def main(rt: Any) -> None:
         await rt.call("data-plane", PutSamples(CANONICAL, ROWS))

@@ -16,6 +16,7 @@ LARGE = (
     "workplace", "sibling", "fixed-order", "refused-and-broken", "trainer-only", "eager-snapshots", "failed-resume",
     "gym-outage", "no-restore", "slow-tools", "sparse-checkpoints", "streamed-step",
     "cohort", "cohort-failed", "cohort-refused", "dropped-group", "lost-continuations", "prompt-injection", "proof",
+    "prefix-bad-row", "prefix-interrupted", "prefix-outage", "prefix-partial-put", "prefix-row-by-row",
 )  # fmt: skip
 POINTS = {name: 60 if name in LARGE else 300 for name in library()}  # a whole sweep of the large ones is `make sweep`
 
