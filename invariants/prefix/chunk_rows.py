@@ -137,7 +137,7 @@ class ChunkRows:
             groups = event.groups if kind is GroupsClaimed else (event.group,)
             what = "is trained" if kind is GroupsClaimed else "is finalized"
             for key in self.there:
-                if group_of(key) in groups and key not in self.dead:
+                if group_of(key) in groups:
                     yield f"{key} may still be staged when its group {what}"
         elif kind is RunEnded:
             for key, call in self.there.items():

@@ -216,6 +216,7 @@ def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
         ([*BEGUN, REJECTED, ended()], "was rejected over its prefix, and answered"),
         ([*BEGUN, ended(outcome="aborted"), ("gym-0", EpisodeEnded(NEXT, "failed"))], "to go on from a prefix (unresolved)"),
         ([*BEGUN, PrefixReadDone(2, 1, 1)], "not each was read alone"),
+        ([asked(f"{NEXT}/c1", ROWS)], "which is another call's"),
         ([asked(AGAIN), BEGUN[1]], "asks for 0 tokens of a prefix; its episode was saved with 4"),
         ([*BEGUN, PrefixReadDone(2, 3, 1, KEYS[:1])], "counts as lost, though nothing has failed"),
     ],
