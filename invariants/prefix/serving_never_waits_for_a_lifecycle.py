@@ -24,8 +24,8 @@ SERVING = (CallAsked, CallBegun, GateClosed, ReceiptSent, WeightsReceived)
 
 
 class ServingNeverWaitsForALifecycle(Judge):
-    """No task that serves a request of a worker (a model call, a cut, a push of weights) waits for a call's lifecycle lock, or does
-    what only its holder may: who must hold it does so in a task of its own.
+    """No task that serves a request of a worker (a model call, a cut, a push of weights) waits for a call's lifecycle lock, or
+    does what only its holder may: who must hold it does so in a task of its own.
 
     A serving task is one that has recorded what only the handler of a request records.
     """
