@@ -44,7 +44,7 @@ check: $(READY)
 	$(MAKE) test
 
 bench: $(READY)
-	$(BIN)/rollproof bench ledger
+	for name in ledger routes prefix-io; do $(BIN)/rollproof bench $$name || exit $$?; done
 
 nightly: export ROLLPROOF_SEEDS = 20
 nightly: check slow

@@ -45,6 +45,7 @@ def sweep_figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("repeated work", f"after {repeated['points']:,} points: {what}"))
     if report.get("lost_work", {}).get("points"):  # a sweep that an earlier version saved has none
         rows.append(("lost work a crash", lost_work_text(report["lost_work"])))
+    rows += _saved(report.get("work_saved"))
     partial = report.get("partial")
     if partial:
         text = f"{partial['run']:,} of {partial['addresses']:,} addresses of {', '.join(partial['processes'])}"
@@ -55,6 +56,19 @@ def sweep_figures(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     carries = {name: count for name, count in report.get("carries", {}).items() if count}
     if carries:
         rows.append(("classes by a carry", ", ".join(f"{name} {count}" for name, count in carries.items())))
+    return rows
+
+
+def _saved(work_saved: Any) -> list[tuple[str, str]]:
+    """What a crash costs at coarser levels: a row each."""
+    rows = []
+    for row in work_saved["levels"] if work_saved else ():
+        if not row["points"]:  # no restored run came to its end there
+            continue
+        share = "" if row["share"] is None else f": {100 * row['share']:.0f} % of the tokens saved"
+        rows.append(
+            (f"at level {row['level']}", f"{lost_work_text(row)}{share} ({row['points']:,} points of seed {work_saved['seed']})")
+        )
     return rows
 
 
@@ -89,13 +103,13 @@ def print_sweep(console: Console, report: Mapping[str, Any], evidence: Sequence[
 
 
 def print_levels(console: Console, report: Mapping[str, Any], evidence: Sequence[Evidence]) -> None:
-    """One line a recovery level: what a crash loses there on average (and at its worst point)."""
+    """One line a recovery level: what a crash loses there on average, at 95 % of the points at most, and at the worst one."""
     console.print(Text.assemble("sweep ", (report["scenario"], "bold"), " at several levels: ", coloured(report["verdict"])))
-    titles = "".join(f"{f'{what} lost':>22s}" for what in LOST)
+    titles = "".join(f"{f'{what} lost (95 %, most)':>29s}" for what in LOST)
     console.print(Text(f"{'level':9s} {'verdict':8s}{'points':>9s}{titles}", "dim"), soft_wrap=True)
     for row in report["levels"]:
         lost = row["lost_work"]
-        numbers = "".join(f"{lost[what]['mean']:>11,.1f} (max {lost[what]['max']:>5,})" for what in LOST)
+        numbers = "".join(f"{lost[what]['mean']:>13,.1f} ({lost[what]['p95']:>6,}, {lost[what]['max']:>5,})" for what in LOST)
         verdict = Text(f"{row['verdict']:8s}", COLOURS.get(row["verdict"], ""))
         console.print(Text.assemble(f"{row['level']:9s} ", verdict, f"{lost['points']:9,}", numbers), soft_wrap=True)
     print_findings(console, [f"{row['level']}: {text}" for row in report["levels"] for text in row["messages"]], evidence)

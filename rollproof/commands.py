@@ -16,12 +16,13 @@ from reports.junit import junit_xml
 from rollproof import saving
 from rollproof.bench import BENCHES, bench_table
 from rollproof.command import Command
+from rollproof.compared import comparable
 from rollproof.doctor import examine
 from rollproof.judging import judge_saved
 from rollproof.knobs import knob_faults
 from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
-from rollproof.options import later, outcomes_of, partial_of, plan_fits, plan_of_option, points_of, seeds_of
+from rollproof.options import later, outcomes_of, partial_of, plan_fits, plan_of_option, points_of, seeds_of, spare_inputs
 from rollproof.plausible import read_saved
 from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
 from rollproof.saving import SavedRun, SavedSweep
@@ -45,7 +46,7 @@ scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come 
 app.add_typer(scenarios_app, name="scenarios")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
-LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling or turn: overrides the scenario's.")]
+LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", metavar="A,B|all", help="Sweep several levels and compare what each one loses.")
 ]
@@ -84,6 +85,9 @@ def sweep_command(
         str | None,
         typer.Option("--partial-do", metavar="VERB[:SECONDS]", help="restart (when left out), kill or stall."),
     ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="At level prefix: show what levels turn and sibling lose beside it.")
+    ] = True,
     world: WorldOption = "sim",
     out: OutOption = None,
     json: JsonOption = False,
@@ -107,7 +111,7 @@ def sweep_command(
     _only_simulated(world)
     wanted = seeds_of(seed, seeds)
     count, outcomes = points_of(points), outcomes_of(disk)
-    _spare_inputs(junit, scenario, tasks, config, faults)
+    spare_inputs(junit, scenario, tasks, config, faults)
     several = levels_of(level, levels)
     if several:
         refuse_beside(out, junit)
@@ -120,13 +124,16 @@ def sweep_command(
         show_levels(swept, json)
         raise typer.Exit(EXIT[swept.report["verdict"]])
     loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
+    others = comparable(loaded.scenario.job.target_level) if compare else ()
+    coarser = [_load(scenario, name, tasks, config, config_strict, faults)[0].scenario for name in others]
     wish = partial_of(partial, partial_do, loaded.scenario.job)
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
         warn(loaded)
         with progress_bar() as progress:
             finished = sweep_seeds(
-                loaded, command, wanted, points=count, outcomes=outcomes, partial=wish, progress=progress, folder=folder
-            )
+                loaded, command, wanted, points=count, outcomes=outcomes, partial=wish, progress=progress, folder=folder,
+                coarser=coarser,
+            )  # fmt: skip
         if junit_file is not None:
             junit_file.write_bytes(junit_xml(finished.report, finished.evidence, guarantees()))
         if folder is not None:
@@ -160,7 +167,7 @@ def run_command(
     _only_simulated(world)
     if seed is not None:
         seeds_of(seed, None)
-    _spare_inputs(junit, scenario, tasks, config, faults)
+    spare_inputs(junit, scenario, tasks, config, faults)
     plan, token = plan_of_option(crash, seed, level)
     if token is not None:
         seed, level = token.seed, token.level
@@ -393,12 +400,6 @@ def _load(
         raise InputError.of(scenario, wrong)
     command = Command(scenario=scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
     return loaded, command
-
-
-def _spare_inputs(junit: str | None, *inputs: str | None) -> None:
-    """``--junit`` replaces a file that is there already, but never one that this command reads."""
-    if junit is not None and any(name is not None and Path(name).absolute() == Path(junit).absolute() for name in inputs):
-        raise InputError(f"--junit {junit}: is one of the inputs: name another file")
 
 
 def _finish_run(

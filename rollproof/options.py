@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from protocol.config import LEVELS, Job
 from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token, shown
@@ -74,6 +75,12 @@ def plan_of_option(crash: str | None, seed: int | None, level: str | None) -> tu
     if level is not None and level in LEVELS and level != token.level:
         raise InputError(f"--level is {level} and the crash token's level is {token.level}: leave --level out")
     return token.plan, token
+
+
+def spare_inputs(junit: str | None, *inputs: str | None) -> None:
+    """``--junit`` replaces a file that is there already, but never one that this command reads."""
+    if junit is not None and any(name is not None and Path(name).absolute() == Path(junit).absolute() for name in inputs):
+        raise InputError(f"--junit {junit}: is one of the inputs: name another file")
 
 
 def plan_fits(plan: Plan, loaded: Loaded) -> None:

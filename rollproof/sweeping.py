@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from invariants.registry import JUDGES
 from protocol.judging import Verdict
 from reports.failure import Evidence
 from rollproof.command import Command
+from rollproof.compared import work_saved
 from rollproof.options import partial_text
 from rollproof.plausible import records_fit
 from rollproof.running import evidence_of, run_once, token_of
@@ -30,7 +31,7 @@ from rollproof.saving import (
 )
 from rollproof.tokens import code_digest
 from scenarios.files import Loaded
-from scenarios.model import InputError
+from scenarios.model import InputError, Scenario
 from sim.explore.lost import as_plain, lost_work_of
 from sim.explore.points import Plan, PlanItem
 from sim.explore.result import SweepResult
@@ -58,8 +59,12 @@ def sweep_seeds(
     partial: PartialWish | None = None,
     progress: Callable[[int], Progress] | None = None,
     folder: Path | None = None,
+    coarser: Sequence[Scenario] = (),
 ) -> FinishedSweep:
-    """Sweep each seed, run every failure again whole and judge it from what was saved (RULES 8)."""
+    """Sweep each seed, run every failure again whole and judge it from what was saved (RULES 8).
+
+    ``coarser``: the scenario at the levels whose lost work is shown beside, at the first seed.
+    """
     found = Findings(loaded, command)
     for seed in seeds:
         watch = progress(seed) if progress is not None else None
@@ -69,6 +74,10 @@ def sweep_seeds(
             _save_seed(folder / f"seed-{seed}", result)
         result.forget_life_1()
     report = found.report()
+    if coarser:
+        watch = progress(seeds.start) if progress is not None else None
+        mean = found.results[0].lost_work["tokens"]["mean"]
+        report["work_saved"] = work_saved(coarser, seeds.start, mean, points, outcomes, watch)
     if folder is not None:
         saved = SavedSweep(
             scenario=loaded.scenario,

@@ -24,6 +24,8 @@ from protocol.history import (
 )
 from protocol.judging import Judge, Terms, Violation
 
+GIVEN_UP = ("aborted", "rejected")
+
 
 class AFailedCutLeavesNothing(Judge):
     """A call that is frozen is sealed or rolled back before its receipt leaves; a cut that fails leaves its staged count and its
@@ -84,6 +86,8 @@ class AFailedCutLeavesNothing(Judge):
             self.running[event.call] = self.running.get(event.call, 1) - 1
             if self.running[event.call] > 0:
                 return  # asked again meanwhile: what is known of it is the newer one's
+            if event.call in self.frozen and event.outcome in GIVEN_UP:
+                return  # its cut goes on without it: it must still be sealed or rolled back before the receipt leaves
             if event.call in self.frozen:
                 yield f"{event.call} ended ({event.outcome}) while it is frozen."
             yield from self._left(event.call, "it ends")

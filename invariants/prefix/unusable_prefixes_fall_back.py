@@ -35,6 +35,7 @@ from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 REJECTS = ("retained_media_changed", "media_source_vanished")
 OF_MEDIA = ("change_media", "vanish_media", "corrupt_media")  # faults that no request and no process suffers from
+ROW_FAULTS = ("partial_put", "lose_rows", "bad_row", "outage")  # of the data plane: no call may fail over them
 OVER = ("answered", "terminal-prefix", "capture-failed")
 
 
@@ -69,7 +70,8 @@ class UnusablePrefixesFallBack(Judge):
         self.gone: dict[str, None] = {}  # chunks that this life has given up
         self.given_up: dict[str, None] = {}  # by the engine
         self.aborted: dict[str, str] = {}  # key -> its call with a prefix that got no answer
-        self.disturbed = False  # something outside of the prefix has failed in this life
+        self.disturbed = False  # something has failed in this life, and rows may be lost
+        self.calls_disturbed = False  # something that a call may fail over
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -106,7 +108,9 @@ class UnusablePrefixesFallBack(Judge):
             if is_another_point(event, self.point):
                 self.saved, self.came = {}, {}
         elif isinstance(event, (FaultInjected, ProcessKilled, ProcessStalled)):
-            self.disturbed = self.disturbed or not (isinstance(event, FaultInjected) and event.fault in OF_MEDIA)
+            fault = event.fault if isinstance(event, FaultInjected) else ""
+            self.disturbed |= fault not in OF_MEDIA
+            self.calls_disturbed |= fault not in (*OF_MEDIA, *ROW_FAULTS)
         elif isinstance(event, PrefixClaimed):
             if event.outcome == "refused":
                 self.causes[event.call] = None
@@ -133,7 +137,7 @@ class UnusablePrefixesFallBack(Judge):
             yield from self._ended(event)
         elif isinstance(event, EpisodeEnded):
             call = self.aborted.pop(event.key, "")
-            if call and event.outcome == "failed" and not self.disturbed:
+            if call and event.outcome == "failed" and not self.calls_disturbed:
                 how = self.resolved.get(call, "unresolved")
                 yield f"{event.key} failed over {call}, which was to go on from a prefix ({how})."
 

@@ -35,8 +35,14 @@ A run prints it for each crash (`figures.lost_work`). A sweep prints `lost_work 
 of the three as `mean`, `p95` (nearest rank) and `max` over its judged points. A point that has two restored runs, one for each
 disk outcome, counts once, with the larger number of each kind; a point with a restored run that did not come to its end is
 left out of `points`. `sweep --out` saves it for each class (`classes.jsonl`: `lost_work`) and for each judged point
-(`lost_work.jsonl`), and `sweep --levels rollout,sibling,turn` (or `--level all`) compares recovery levels under one seed. With
-`--partial` the object `partial` has a `lost_work` of its own, over the addresses whose run came to its end.
+(`lost_work.jsonl`), and `sweep --levels sibling,turn,prefix` (or `--level all`) compares recovery levels under one seed.
+
+A sweep at level prefix does so by itself, unless `--no-compare`: it crashes the same scenario at levels turn and sibling too, at
+200 points each at most and at its first seed, and prints `work_saved {{seed, levels [{{level, points, tokens, turns, rollouts,
+share}}]}}`. Tokens are generated tokens: what a crash costs in regeneration. `share` of a level's mean is what level prefix
+saves. No judge looks at those runs.
+
+With `--partial` the object `partial` has a `lost_work` of its own, over the addresses whose run came to its end.
 """
 STRUCTS: tuple[type[msgspec.Struct], ...] = (
     RunFigures, LifeFigures, Snapshots, RolloutCheckpoint, CheckpointOutcome, RolloutRecovery, Barrier, Lock, Processes, Gym,

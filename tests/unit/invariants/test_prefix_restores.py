@@ -184,6 +184,8 @@ BEGUN = [asked(AGAIN, ROWS), CallBegun(AGAIN, 0, carry_digest(CARRY))]
 REJECTED = PrefixFellBack(AGAIN, KEYS, "retained_media_changed", True)
 NEWER = chunks(2, 4, weight_version=1)  # than this worker's weights
 FELL = PrefixFellBack(AGAIN, KEYS, "the digests differ")
+FAILED = ("gym-0", EpisodeEnded(NEXT, "failed"))
+OUTAGE = ("job", FaultInjected("outage", "x"))
 
 
 @pytest.mark.parametrize(
@@ -200,6 +202,7 @@ FELL = PrefixFellBack(AGAIN, KEYS, "the digests differ")
         ([*BEGUN, MediaCompared(AGAIN, KEYS[0], "prefix", "a", "b", "unreadable"), FELL], saved(ROWS)),
         ([*BEGUN, REJECTED, ended(outcome="rejected")], saved(ROWS)),
         ([*BEGUN, ended(outcome="aborted"), ("gym-0", EpisodeEnded(NEXT, "cancelled"))], saved(ROWS)),
+        ([("job", FaultInjected("drop", "x")), *BEGUN, ended(outcome="aborted"), FAILED], saved(ROWS)),
     ],
 )
 def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
@@ -214,7 +217,8 @@ def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
         ([*BEGUN, FELL, ended(outcome="rejected")], "is rejected, and its prefix is not the reason"),
         ([*BEGUN, ended()], "was answered without a word of them"),
         ([*BEGUN, REJECTED, ended()], "was rejected over its prefix, and answered"),
-        ([*BEGUN, ended(outcome="aborted"), ("gym-0", EpisodeEnded(NEXT, "failed"))], "to go on from a prefix (unresolved)"),
+        ([*BEGUN, ended(outcome="aborted"), FAILED], "to go on from a prefix (unresolved)"),
+        ([OUTAGE, *BEGUN, FELL, ended(outcome="aborted"), FAILED], "to go on from a prefix (fell back)"),
         ([*BEGUN, PrefixReadDone(2, 1, 1)], "not each was read alone"),
         ([asked(f"{NEXT}/c1", ROWS)], "which is another call's"),
         ([asked(AGAIN), BEGUN[1]], "asks for 0 tokens of a prefix; its episode was saved with 4"),
