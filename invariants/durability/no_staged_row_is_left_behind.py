@@ -102,12 +102,14 @@ class NoStagedRowIsLeftBehind(Judge):
                 continue  # another life's
             keys = durable.remembered((self.invariant, payload.key()), partial(_staged_keys, payload))
             place = payload.step, payload.sequence
-            left = [key for key in keys if self._is_left_behind(key, cut) or self._is_left_chunk(key, place)]
+            left = [key for key in keys if self._is_left(key, cut, place)]
             if left:
                 yield self.broken(f"{payload.source} holds {len(left)} staged rows that nothing needs, such as {left[0]}")
 
-    def _is_left_chunk(self, key: str, place: tuple[int, int]) -> bool:
-        return self.chunks.watched and is_chunk(key) and self.chunks.is_left_behind(key, place)
+    def _is_left(self, key: str, cut: int, place: tuple[int, int]) -> bool:
+        if self.chunks.watched and is_chunk(key):
+            return self.chunks.is_left_behind(key, place)
+        return self._is_left_behind(key, cut)
 
     def _is_left_behind(self, key: str, cut: int) -> bool:
         staged = self.staged.get(key, EARLIER)

@@ -20,6 +20,7 @@ from protocol.history import (
     CutAcknowledged,
     CutTaken,
     DataPlaneSaveIssued,
+    EpisodeCut,
     FinalizeIssued,
     GroupDropped,
     GroupsClaimed,
@@ -33,8 +34,8 @@ from protocol.identity import group_of_sample, sample_of_key
 from protocol.judging import Durable, RestorePoint, Terms
 
 FOLLOWED = (CallAsked, CallBegun, CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, ChunkStaged, CutAcknowledged, CutTaken,
-            DataPlaneSaveIssued, FinalizeIssued, GroupDropped, GroupsClaimed, GymPhaseStarted, ProcessKilled, RestoreChosen,
-            RunEnded)  # fmt: skip
+            DataPlaneSaveIssued, EpisodeCut, FinalizeIssued, GroupDropped, GroupsClaimed, GymPhaseStarted, ProcessKilled,
+            RestoreChosen, RunEnded)  # fmt: skip
 HANDED_S = 1.0  # in which the rows of a call that was aborted while somebody holds it are handed to the clean-up
 
 
@@ -60,7 +61,9 @@ class ChunkRows:
         self.left: dict[str, None] = {}  # handed to the clean-up
         self.acked: dict[str, None] = {}  # named by a receipt of the open checkpoint
         self.aborted: dict[str, float] = {}  # row of a call that was given up -> when
-        self.dead: dict[str, None] = {}  # rows of calls that died with their worker: whoever asked for them retires them
+        self.dead: dict[str, None] = {}  # rows of calls that died with their worker: Gym retires those that it has heard of
+        self.named: dict[str, tuple[str, ...]] = {}  # call -> rows of its newest acknowledgement
+        self.heard: dict[str, None] = {}  # rows that Gym has heard of
         self.saving: dict[str, dict[str, None]] = {}  # role of a save under way -> rows that it may hold
         self.allowed: dict[tuple[int, int], dict[str, None]] = {}  # rows that a save may hold, by step and sequence
         self.gone: dict[str, None] = {}  # groups that have left the ledger
@@ -84,6 +87,7 @@ class ChunkRows:
         kind = type(event)
         if kind is CallAsked:
             self.owners.setdefault(event.call, {}).update(dict.fromkeys(event.keys))
+            self.heard.update(dict.fromkeys(event.keys))
             self.where[event.call] = record.process
             for key in event.keys:
                 self.waiting.pop(key, None)
@@ -122,6 +126,9 @@ class ChunkRows:
             self.acked = {}
         elif kind is CutAcknowledged:
             self.acked.update(dict.fromkeys(event.keys))
+            self.named[event.call] = event.keys
+        elif kind is EpisodeCut:
+            self.heard.update(dict.fromkeys(self.named.get(event.call, ()) if event.count else ()))
         elif kind is RestoreChosen:
             if is_another_point(event, self.point):
                 self.waiting, self.there = {}, {}
@@ -137,7 +144,7 @@ class ChunkRows:
             groups = event.groups if kind is GroupsClaimed else (event.group,)
             what = "is trained" if kind is GroupsClaimed else "is finalized"
             for key in self.there:
-                if group_of(key) in groups and key not in self.dead:
+                if group_of(key) in groups and (key not in self.dead or key in self.heard):
                     yield f"{key} may still be staged when its group {what}"
         elif kind is RunEnded:
             for key, call in self.there.items():

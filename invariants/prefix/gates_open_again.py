@@ -9,7 +9,9 @@ from protocol.config import Level
 from protocol.history import (
     AdmissionClosed,
     AdmissionOpened,
+    CutAsked,
     GateClosed,
+    GateCloseIgnored,
     GateOpened,
     ProcessKilled,
     ProcessStalled,
@@ -23,15 +25,15 @@ HEARD_S = 5.0  # for a worker to hear that a checkpoint is over, beside one cont
 
 
 class GatesOpenAgain(Judge):
-    """A worker's snapshot gate closes only for an open checkpoint of its holder, opens when that checkpoint is over, or by itself
-    when a park's bound has passed and not before, and is never closed for longer.
+    """A worker's snapshot gate closes for an open checkpoint of its holder and for no other, opens when that checkpoint is over,
+    or by itself when a park's bound has passed and not before, and is never closed for longer.
 
     A worker has one control timeout, and some seconds, to hear that it is over; one that stood still may be later.
     """
 
     invariant = "GATE-1"
     needs = (GateClosed, GateOpened)
-    sees = (AdmissionClosed, AdmissionOpened, ProcessKilled, ProcessStalled, RunEnded)
+    sees = (AdmissionClosed, AdmissionOpened, CutAsked, GateCloseIgnored, ProcessKilled, ProcessStalled, RunEnded)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -39,6 +41,9 @@ class GatesOpenAgain(Judge):
         self.late_s = terms.job.token_capture.control_timeout_s + HEARD_S
         self.closed: dict[tuple[str, str], tuple[float, int, str]] = {}  # worker and holder -> since, epoch, checkpoint
         self.over: dict[tuple[str, str], float] = {}  # holder and checkpoint -> since when its admission is open again
+        self.asked: dict[tuple[str, str, int], str] = {}  # worker, holder and epoch -> checkpoint
+        self.last: dict[tuple[str, str], int] = {}  # worker and holder -> the newest epoch that was opened
+        self.died: dict[str, None] = {}
         self.ended_s = 0.0
         self.still = False
 
@@ -67,15 +72,30 @@ class GatesOpenAgain(Judge):
             self.over.pop((record.process, event.checkpoint), None)
         elif isinstance(event, ProcessStalled):
             self.still = True
+        elif isinstance(event, CutAsked):
+            self.asked[event.worker, record.process, event.epoch] = event.checkpoint
+        elif isinstance(event, GateCloseIgnored):
+            yield from self._ignored(event, record.process)
         elif isinstance(event, ProcessKilled):
+            self.died[event.process] = None
             for place in [place for place in self.closed if place[0] == event.process]:
                 del self.closed[place]
         elif isinstance(event, RunEnded):
             yield from self._left(now)
 
+    def _ignored(self, event: GateCloseIgnored, worker: str) -> Iterator[str]:
+        """Only a close whose checkpoint is over, or was overtaken by a newer one, changes nothing."""
+        checkpoint = self.asked.get((worker, event.holder, event.epoch))
+        newer = any((at, holder) == (worker, event.holder) and epoch > event.epoch for at, holder, epoch in self.asked)
+        if checkpoint is None or newer or (event.holder, checkpoint) in self.over or event.holder in self.died:
+            return
+        if self.last.get((worker, event.holder), -1) < event.epoch:
+            yield f"{worker}'s gate does not close for epoch {event.epoch} of {event.holder}, whose {checkpoint} is open."
+
     def _opened(self, event: GateOpened, record: Record) -> Iterator[str]:
         before = self.closed.pop((record.process, event.holder), None)
         where = f"{record.process}'s gate"
+        self.last[record.process, event.holder] = event.epoch
         if before is None:
             yield f"{where} is opened for {event.holder}, and was not closed for it."
             return

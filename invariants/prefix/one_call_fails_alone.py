@@ -30,6 +30,7 @@ from protocol.history import (
     Record,
     RoutesAssembled,
     RowStagedDone,
+    RowStagedIssued,
     TokensGenerated,
 )
 from protocol.judging import Judge, Terms, Violation
@@ -65,7 +66,7 @@ class OneCallFailsAlone(Judge):
     needs = (CutAsked, CutAcknowledged, ReceiptSent)
     sees = (CallAsked, CallBegun, CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, CutAnswered, EngineAborted, EngineFound,
             EngineStarted, FaultInjected, GateClosed, GateCloseIgnored, MediaCompared, ProcessKilled, ProcessStalled,
-            RoutesAssembled, RowStagedDone, TokensGenerated)  # fmt: skip
+            RoutesAssembled, RowStagedDone, RowStagedIssued, TokensGenerated)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -73,7 +74,7 @@ class OneCallFailsAlone(Judge):
         self.asked: dict[str, CallAsked] = {}
         self.running: dict[str, str] = {}  # call -> worker
         self.published: dict[str, None] = {}  # calls of which a token is known
-        self.stopped: dict[str, None] = {}  # the engine gave them up, or their row is staged
+        self.stopped: dict[str, None] = {}  # the engine gave them up, or their own row is being staged
         self.open: dict[tuple[str, str, str], Inventory] = {}  # worker, checkpoint, inventory digest
         self.tries: dict[str, list[int]] = {}  # call -> rows of each put of its row in this cut
         self.unread: dict[str, None] = {}  # calls that rest on media which nobody can read
@@ -119,7 +120,7 @@ class OneCallFailsAlone(Judge):
         if event.prefix:
             self.published[event.call] = None
 
-    def _stopped(self, event: EngineAborted | RowStagedDone, record: Record) -> None:
+    def _stopped(self, event: EngineAborted | RowStagedIssued | RowStagedDone, record: Record) -> None:
         self.stopped[event.call] = None
 
     # --- the cut
@@ -222,6 +223,7 @@ _HANDLERS = {
     EngineStarted: "_started",
     MediaCompared: "_compared",
     EngineAborted: "_stopped",
+    RowStagedIssued: "_stopped",
     RowStagedDone: "_stopped",
     CutAsked: "_cut",
     GateClosed: "_closed",

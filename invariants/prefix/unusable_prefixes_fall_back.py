@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from invariants.durability.payload import payloads
-from invariants.ledger.attempts import is_another_point, restore_point
+from invariants.ledger.attempts import is_another_point, restore_point, rollout_of
 from invariants.prefix.asked import effective_limit
 from invariants.prefix.chunks import Evidence, Rebuilt
 from invariants.prefix.durable_prefixes import known_cuts
@@ -30,13 +30,19 @@ from protocol.history import (
     Record,
     RestoreChosen,
 )
-from protocol.identity import GymCheckpointEpisode
+from protocol.identity import GymCheckpointEpisode, call_of_chunk
 from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 REJECTS = ("retained_media_changed", "media_source_vanished")
 OF_MEDIA = ("change_media", "vanish_media", "corrupt_media")  # faults that no request and no process suffers from
 ROW_FAULTS = ("partial_put", "lose_rows", "bad_row", "outage")  # of the data plane: no call may fail over them
 OVER = ("answered", "terminal-prefix", "capture-failed")
+
+
+def _is_of(key: str, call: str) -> bool:
+    """Whether this chunk is one of this call, or of the same call of an earlier attempt."""
+    (execution, _, turn), (asking, _, now) = call_of_chunk(key).rpartition("/"), call.rpartition("/")
+    return turn == now and rollout_of(execution) == rollout_of(asking)
 
 
 class UnusablePrefixesFallBack(Judge):
@@ -93,6 +99,9 @@ class UnusablePrefixesFallBack(Judge):
             came = self.came.pop(event.call, None)
             if came is not None and Evidence(event.keys, event.prefix, event.digest, event.prefix_limit) != came:
                 yield f"{event.call} asks for {event.prefix} tokens of a prefix; its episode was saved with {came.count}."
+            strange = [key for key in event.keys if not _is_of(key, event.call)]
+            if strange:
+                yield f"{event.call} asks to go on after {strange[0]}, which is another call's."
         elif isinstance(event, CallBegun):
             self.begun[event.call] = event
         elif isinstance(event, RestoreChosen):

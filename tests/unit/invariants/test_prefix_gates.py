@@ -22,6 +22,7 @@ from protocol.history import (
     DataPlaneSaveDone,
     FaultInjected,
     GateClosed,
+    GateCloseIgnored,
     GateOpened,
     GatePassed,
     GymPhaseStarted,
@@ -120,6 +121,13 @@ def test_a_gate_that_opens_in_time_is_held():
 
 
 OVER = ("gym-0", AdmissionOpened(CHECKPOINT, "resume"), 1.0)
+IGNORED = GateCloseIgnored("gym-0", 1)
+
+
+def test_a_close_that_comes_too_late_changes_nothing():
+    assert found(GatesOpenAgain, BEGINS[2], OVER, ("worker-0", IGNORED, 1.1)) == []
+    assert found(GatesOpenAgain, BEGINS[2], CLOSED, OPENED, IGNORED) == []
+    assert "whose 1-1 is open" in found(GatesOpenAgain, BEGINS[2], IGNORED)[0]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +161,11 @@ WAITS = LifecycleWaited(CALL, "terminal")
 def test_who_waits_for_a_lifecycle_in_a_task_of_its_own_is_held():
     events = [("worker-0", CallBegun(CALL, 0), 0.0, "Generate 1"), ("worker-0", WAITS, 0.1, "terminal-1")]
     assert found(ServingNeverWaitsForALifecycle, *events) == []
+
+
+def test_a_serving_task_that_writes_a_whole_call_breaks_I53():
+    events = [("worker-0", CallBegun(CALL, 0), 0.0, "Generate 1"), ("worker-0", RowStagedIssued(CALL), 0.1, "Generate 1")]
+    assert "holds the lifecycle of" in found(ServingNeverWaitsForALifecycle, *events)[0]
 
 
 @pytest.mark.parametrize("served", [CallBegun(CALL, 0), ReceiptSent(CHECKPOINT, "i", 1, False), CLOSED])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ledger_files import judged
-from prefix_files import AGAIN, CALL, CHECKPOINT, GROUP, acknowledged, asked, chunks, prefix_terms, saved, staged
+from prefix_files import AGAIN, CALL, CHECKPOINT, GROUP, KEY, acknowledged, asked, chunks, prefix_terms, saved, staged
 from run_files import cut
 
 from invariants.durability.no_staged_row_is_left_behind import NoStagedRowIsLeftBehind
@@ -15,6 +15,7 @@ from protocol.history import (
     ChunksDiscarded,
     ChunksLeft,
     DataPlaneSaveIssued,
+    EpisodeCut,
     FinalizeIssued,
     GroupDropped,
     GroupsClaimed,
@@ -67,6 +68,13 @@ def test_rows_that_somebody_needs_are_held(events):
 def test_rows_that_nobody_needs_break_I49(events, text):
     lines = found(*events)
     assert any(text in line for line in lines) and lines != []
+
+
+def test_rows_that_gym_has_heard_of_are_retired_when_their_worker_dies():
+    died, claimed = ("job", ProcessKilled("worker-0")), ("controller", GroupsClaimed(1, (GROUP,), 1))
+    assert found(BEGUN, *PUT, acknowledged(ROWS[:1]), died, claimed) == []  # nobody knows of them
+    heard = ("gym-0", EpisodeCut(KEY, 0, CALL, "durable_prefix", 2))
+    assert "when its group is trained" in found(BEGUN, *PUT, acknowledged(ROWS[:1]), heard, died, claimed)[0]
 
 
 def test_a_save_that_holds_a_row_of_a_call_that_is_over_breaks_I49():

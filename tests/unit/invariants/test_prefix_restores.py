@@ -220,6 +220,7 @@ def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
         ([*BEGUN, ended(outcome="aborted"), FAILED], "to go on from a prefix (unresolved)"),
         ([OUTAGE, *BEGUN, FELL, ended(outcome="aborted"), FAILED], "to go on from a prefix (fell back)"),
         ([*BEGUN, PrefixReadDone(2, 1, 1)], "not each was read alone"),
+        ([asked(f"{NEXT}/c1", ROWS)], "which is another call's"),
         ([asked(AGAIN), BEGUN[1]], "asks for 0 tokens of a prefix; its episode was saved with 4"),
         ([*BEGUN, PrefixReadDone(2, 3, 1, KEYS[:1])], "counts as lost, though nothing has failed"),
     ],
