@@ -155,6 +155,14 @@ def test_a_cut_that_leaves_something_behind_breaks_I48(events, text):
     assert any(text in line for line in lines) and lines != []
 
 
+def test_a_call_may_be_given_up_inside_its_cut_which_is_sealed_or_undone_all_the_same():
+    given_up = [*CUT, CallEnded(CALL, "aborted")]
+    assert found(AFailedCutLeavesNothing, *given_up, acknowledged(ROWS[:1]), CutSealed(CALL, 2), SENT) == []
+    assert found(AFailedCutLeavesNothing, *given_up, UNDONE, failed(), GONE, SENT) == []
+    assert "is still frozen" in found(AFailedCutLeavesNothing, *given_up, SENT)[0]
+    assert "may still be staged" in found(AFailedCutLeavesNothing, *given_up, UNDONE, failed(), SENT)[0]
+
+
 # --- I50
 
 
@@ -202,12 +210,13 @@ def test_a_freeze_after_the_deadline_breaks_I50():
 
 BEGUN = [EngineFound("r", True), asked(), CallBegun(CALL, 0), TokensGenerated(CALL, 2)]
 ALONE = [ChunkIssued(CALL, ROWS[0].key, 3, 9), ChunkIssued(CALL, ROWS[0].key, 1, 2)]
+TAKEN_BACK = ChunksDiscarded(CALL, (ROWS[0].key,), "put-failed")
 
 
 @pytest.mark.parametrize(
     "events",
     [
-        [*BEGUN, ASK, CLOSED, *ALONE, failed(), SENT],
+        [*BEGUN, ASK, CLOSED, *ALONE, TAKEN_BACK, failed(), SENT],
         [*BEGUN, asked(stop=1), ASK, CLOSED, failed("stop-strings"), SENT],
         [ASK, CLOSED, failed("no such call runs here"), SENT],
         [*BEGUN, CallEnded(CALL, "aborted"), ASK, CLOSED, failed("no such call runs here"), SENT],
@@ -226,7 +235,8 @@ def test_a_failure_with_a_cause_of_its_own_is_held(events):
     "events",
     [
         [*BEGUN, ASK, CLOSED, failed(), SENT],
-        [*BEGUN, ASK, CLOSED, ALONE[0], failed(), SENT],  # with the others of its batch, and not alone
+        [*BEGUN, ASK, CLOSED, ALONE[0], TAKEN_BACK, failed(), SENT],  # with the others of its batch, and not alone
+        [*BEGUN, ASK, CLOSED, ALONE[0], TAKEN_BACK, ALONE[1], failed(), SENT],  # alone, and that put has not failed
         [*BEGUN, ASK, CLOSED, failed("no-token"), SENT],
         [*BEGUN, ASK, CLOSED, RoutesAssembled("another", "cut", 2, 2, 2, "short"), failed("routes"), SENT],
     ],
