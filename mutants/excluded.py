@@ -14,7 +14,6 @@ class Excluded(NamedTuple):
 
 EXCLUDED: tuple[Excluded, ...] = (
     Excluded(71, "E", "a fault of an in-process test client, which encodes a body twice: no part of the protocol, no invariant"),
-    Excluded(204, "M", "needs calls that are cut while they decode: comes with level prefix"),
 )
 
 

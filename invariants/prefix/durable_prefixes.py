@@ -125,11 +125,19 @@ class DurablePrefixes:
         count, content = self.whole.get(call, (-1, ""))
         if 0 <= count < event.count:
             yield f"the cut of {call} holds {event.count} tokens, the engine published {count}"
-        if event.content:  # else it is what the call came with, and has not begun to go on from
-            if count == event.count and content != event.content:
-                yield f"the cut of all {count} tokens of {call} does not hold what the engine published"
-            self.claimed.setdefault(call, {})[event.count] = event.content
-            self.cut[event.keys] = event
+        if count == event.count and content != event.content:
+            yield f"the cut of all {count} tokens of {call} does not hold what the engine published"
+        asked = self.asked.get(call)
+        if asked is not None and asked.prefix and call not in self.restored and event.keys == asked.keys:
+            # It is still being restored: what it was given is what is durable of it.
+            if (event.count, event.digest) != (asked.prefix, asked.digest):
+                yield (
+                    f"the durable prefix of {call} is said to be {event.count} tokens with digest {event.digest[:12]}, it was "
+                    f"given {asked.prefix} with {asked.digest[:12]}"
+                )
+            return
+        self.claimed.setdefault(call, {})[event.count] = event.content
+        self.cut[event.keys] = event
         if not event.keys:
             yield f"the durable prefix of {call} names no chunk"
             return

@@ -10,10 +10,11 @@ MUTANT = Mutant(
     edits=(
         Edit(
             scope="protocol.worker.cut.Group.cut",
-            find="await self.roll_back(call, reason)",
+            find="reasons = await self.writer.write(pending)",
             put="""
-for each in list(self.begun):
-    await self.roll_back(each, reason)
+reasons = await self.writer.write(pending)
+if any(reasons.values()):
+    reasons = dict.fromkeys(reasons, "another call of the inventory has failed")
 """,
         ),
     ),

@@ -6,14 +6,18 @@ MUTANT = Mutant(
     number=110,
     name="wire-name-skew",
     area="G",
-    fault="What writes a chunk calls the attempt by an older name, and what reads it does not ask.",
+    fault="What writes a chunk row calls its attempt by an older name than what reads it: no prefix can be used.",
     edits=(
         Edit(
-            scope="protocol.data_plane.chunks.ChunkRow",
-            find="attempt: int",
-            put="attempt_index: int = 0",
+            scope="protocol.data_plane.chunks.encode_chunk",
+            find="return _encode(row)",
+            put="""
+held = msgspec.structs.asdict(row)
+held["attempt_index"] = held.pop("attempt")
+return _encode(held)
+""",
         ),
     ),
-    scenario="prefix",
+    scenario="prefix-late-puts",
     judges=("I60",),
 )

@@ -69,10 +69,15 @@ class ChunkCleanup:
         if leftover is not None:
             _take(leftover, keys)
 
+    def has(self, call: str) -> bool:
+        """Whether rows of ``call`` are left to delete."""
+        leftover = self._leftovers.get(call)
+        return leftover is not None and bool(leftover.whys)
+
     async def wait_for(self, call: str) -> None:
-        """Until nothing of ``call`` is left to delete."""
-        while (leftover := self._leftovers.get(call)) is not None and leftover.whys:
-            await leftover.gone.wait()
+        """Until none is."""
+        while self.has(call):
+            await self._leftovers[call].gone.wait()
 
     async def _clean(self, call: str, leftover: _Leftover) -> None:
         failures = 0

@@ -222,6 +222,8 @@ class Cutter:
         ended = self.ended.get(ticket.call)
         if ended is None or ended.ticket != ticket:
             self.fail(checkpoint, ticket, "no such call runs here", acks)
+        elif self.cleanup.has(ticket.call):
+            self.fail(checkpoint, ticket, "its answer waits for rows that cannot be deleted while the gate is closed", acks)
         elif self.rt.now() - ended.at > EVIDENCE_S:
             self.fail(checkpoint, ticket, "it finished long ago: only its row is left", acks)
         else:

@@ -162,6 +162,14 @@ def test_a_cut_that_leaves_something_behind_breaks_I48(events, text):
     assert any(text in line for line in lines) and lines != []
 
 
+def test_a_call_may_be_given_up_inside_its_cut_which_is_sealed_or_undone_all_the_same():
+    given_up = [*CUT, CallEnded(CALL, "aborted")]
+    assert found(AFailedCutLeavesNothing, *given_up, acknowledged(ROWS[:1]), CutSealed(CALL, 2), SENT) == []
+    assert found(AFailedCutLeavesNothing, *given_up, UNDONE, failed(), GONE, SENT) == []
+    assert "is still frozen" in found(AFailedCutLeavesNothing, *given_up, SENT)[0]
+    assert "may still be staged" in found(AFailedCutLeavesNothing, *given_up, UNDONE, failed(), SENT)[0]
+
+
 # --- I50
 
 
@@ -216,7 +224,7 @@ ALONE = [*PUT_ALONE, BACK]
 @pytest.mark.parametrize(
     "events",
     [
-        [*BEGUN, ASK, CLOSED, *ALONE, failed(), SENT],
+        [*BEGUN, ASK, CLOSED, *ALONE, TAKEN_BACK, failed(), SENT],
         [*BEGUN, asked(stop=1), ASK, CLOSED, failed("stop-strings"), SENT],
         [ASK, CLOSED, failed("no such call runs here"), SENT],
         [*BEGUN, CallEnded(CALL, "aborted"), ASK, CLOSED, failed("no such call runs here"), SENT],

@@ -119,6 +119,13 @@ def test_an_acknowledgement_of_what_is_not_durable_breaks_I43(events, text):
     assert any(text in line for line in lines) and lines != []
 
 
+def test_a_call_that_is_still_being_restored_has_what_it_was_given():
+    given, said = asked(AGAIN, TWO), acknowledged(TWO, call=AGAIN, content="")
+    assert found(given, said, restored(TWO), start=saved(TWO), life=2) == []
+    assert "it was given 4 with" in found(given, acknowledged(TWO, call=AGAIN, count=3), start=saved(TWO), life=2)[0]
+    assert "never staged" in found(given, acknowledged(TWO, call=AGAIN, keys=("other",)), start=saved(TWO), life=2)[0]
+
+
 def test_a_finished_call_is_acknowledged_by_its_row():
     assert found(RowStagedDone(CALL, 7, "d"), acknowledged(TWO, kind="terminal_completion")) == []
 
