@@ -107,6 +107,7 @@ def test_a_call_that_was_cut_whole_is_staged_with_the_rows_of_its_cut():
         ([restored(ROWS, routes="a"), EngineStarted(AGAIN, 4, 4, -1, 0, False, "b")], "than its engine made for its prefix"),
         ([asked(), RoutesAssembled(CALL, "cut", 0, 9, 0, "unreadable", "x")], "(cut, unreadable: x); its engine has them all"),
         ([asked(), RoutesAssembled(CALL, "cut", 0, 9, 0, "misfit", "x")], "are said not to fit (x)"),
+        ([asked(), RoutesAssembled(CALL, "terminal", 7, 7, 7, "whole"), ended(7, OWN)], "are said to be there; 6 of its tokens"),
         (
             [FOUND, asked(AGAIN, ROWS), restored(ROWS, shape=(2, 1)), RoutesAssembled(AGAIN, "terminal", 0, 9, 0, "misfit", "x")],
             "are said not to fit (x)",
