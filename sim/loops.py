@@ -117,7 +117,7 @@ class Loop:
     """One named loop of one process. What runs on it says what it costs by ``copy`` and ``materialise``."""
 
     __slots__ = (
-        "copied", "costs", "gap_began", "held", "inside", "kernel", "line", "materialised", "name", "record", "steps", "stream",
+        "copied", "costs", "gap_began", "held", "kernel", "line", "materialised", "name", "record", "running", "steps", "stream",
         "waking",
     )  # fmt: skip
 
@@ -130,20 +130,20 @@ class Loop:
         self.steps = StepClock()
         self.line: deque[Handoff] = deque()
         self.held: Handoff | None = None
-        self.inside = False  # its function runs at this moment: what others do while the loop is held is not the loop's work
+        self.running = False  # its function is being run this instant
         self.waking = False  # a landing at the next gap is on its way
         self.gap_began = 0.0
         self.copied = 0
         self.materialised = 0
 
     def copy(self, references: int) -> None:
-        """What runs has copied so many references; outside of the loop it costs the loop nothing."""
-        if self.inside:
+        """What runs has copied so many references. Another task that copies while the loop is held costs the loop nothing."""
+        if self.running:
             self.copied += references
 
     def materialise(self, rows: int) -> None:
         """What runs has turned so many route rows into bytes."""
-        if self.inside:
+        if self.running:
             self.materialised += rows
 
     def ask(self, handoff: Handoff) -> None:
@@ -171,9 +171,9 @@ class Loop:
     def take(self) -> None:
         handoff = self.held = self.line.popleft()
         self.copied = self.materialised = 0
-        self.inside = True
+        self.running = True
         handoff.run()
-        self.inside = False
+        self.running = False
         costs = self.costs
         held_s = costs.base_from_s + (costs.base_to_s - costs.base_from_s) * self.stream.random()
         held_s += costs.item_s * len(handoff.items) + costs.reference_s * self.copied + costs.row_s * self.materialised

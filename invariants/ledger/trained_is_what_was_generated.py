@@ -10,6 +10,7 @@ import msgspec
 
 from invariants.ledger.attempts import current_attempts, groups_of, is_another_point, key_in, restore_point, rollout_of
 from invariants.ledger.trained_content import content_digest
+from invariants.prefix.chunks import joined_segments
 from invariants.prefix.durable_prefixes import FOLLOWED, DurablePrefixes
 from protocol.history import (
     AttemptSealed,
@@ -32,8 +33,8 @@ CAPTURED = ("answered", "terminal-prefix")
 LOSING = ("lose_rows", "partial_put")  # faults that take rows of the data plane: their samples are masked by right
 
 
-def _staged(data: bytes) -> tuple[int, str, str] | None:
-    """(weight version, digest of the carry, digest of what was generated) of a staged row on disk; None: not one."""
+def _staged(data: bytes) -> tuple[int, str, str, tuple[tuple[int, int], ...]] | None:
+    """(weight version, digest of the carry, of what was generated, its segments) of a staged row on disk; None: not one."""
     try:
         row = msgspec.msgpack.decode(data)
     except msgspec.DecodeError:
@@ -41,7 +42,8 @@ def _staged(data: bytes) -> tuple[int, str, str] | None:
     tokens, mask, logprobs = row["tokens"], row["mask"], row["logprobs"]
     carry = len(tokens) - sum(mask)
     parts = [content_digest(tokens[a:b], mask[a:b], logprobs[a:b]) for a, b in ((0, carry), (carry, len(tokens)))]
-    return row["weight_version"], parts[0], parts[1]
+    segments = tuple((version, count) for version, count in row.get("segments") or ((row["weight_version"], sum(mask)),))
+    return row["weight_version"], parts[0], parts[1], segments
 
 
 def _canonical(data: bytes) -> tuple[str, tuple[tuple[int, int], ...], float]:
@@ -75,6 +77,7 @@ class TrainedIsWhatWasGenerated(Judge):
         self.point = RestorePoint("", 0, 0, "")
         self.rows_may_be_lost = False
         self.prefixes = DurablePrefixes(terms)
+        self.segments: dict[str, tuple[tuple[int, int], ...] | None] = {}  # call -> (weight version, tokens); None: not known
 
     def obligations(self, durable: Durable, external: Any) -> Iterable[Violation]:
         self.prefixes.begin(durable)
@@ -96,6 +99,7 @@ class TrainedIsWhatWasGenerated(Judge):
             if staged is not None:
                 self.begun[call] = staged[:2]
                 self.generated[call] = staged[2]
+                self.segments[call] = staged[3]
         if self.terms.job.replay_is_restored:
             for sample, data in (durable.rows(source, CANONICAL) or {}).items():
                 self.rows[sample] = durable.remembered(("canonical", data), partial(_canonical, data))
@@ -122,6 +126,7 @@ class TrainedIsWhatWasGenerated(Judge):
             self.begun[event.call] = (event.version, event.carry)  # type: ignore[attr-defined]
         elif kind is CallEnded:
             self._captured(event.call, event.outcome in CAPTURED)  # type: ignore[attr-defined]
+            self._ended(event)  # type: ignore[arg-type]
         elif type(event) is ReplySent:
             self.replied[event.key] = (event.reward, event.calls)
         elif type(event) is AttemptSealed:
@@ -136,7 +141,7 @@ class TrainedIsWhatWasGenerated(Judge):
         elif type(event) is FaultInjected:
             self.rows_may_be_lost = self.rows_may_be_lost or event.fault in LOSING
         elif type(event) is RestoreChosen and is_another_point(event, self.point):
-            for known in (self.sealed, self.replied, self.begun, self.generated, self.captured, self.rows):
+            for known in (self.sealed, self.replied, self.begun, self.generated, self.captured, self.rows, self.segments):
                 known.clear()
             self.prefixes.forget()
         if kind in FOLLOWED and self.prefixes.watched:
@@ -144,6 +149,21 @@ class TrainedIsWhatWasGenerated(Judge):
                 self.generated[event.call] = event.content
             return [self.broken(text, record) for text in self.prefixes.on(event)]
         return ()
+
+    def _ended(self, event: CallEnded) -> None:
+        if event.outcome in CAPTURED and event.call in self.begun:
+            version = self.begun[event.call][0]
+            self.segments[event.call] = self.prefixes.segments_of(event.call, version, event.generated)
+
+    def _wrong_segments(self, row: TrainedRow) -> list[str]:
+        """A row says which of its tokens are of which weights where a call has more than one."""
+        parts = [self.segments.get(call) for call, _, _ in row.calls]
+        if not self.prefixes.watched or None in parts or not parts:
+            return []
+        right: tuple[tuple[int, int], ...] = ()
+        if any(len(part or ()) > 1 for part in parts):
+            right = joined_segments(segment for part in parts for segment in part or ())
+        return [] if row.segments == right else [f"says that its tokens are of weights {row.segments}, they are of {right}"]
 
     def _differences(self, row: TrainedRow) -> list[str]:
         restored = self.rows.get(row.sample)
@@ -162,6 +182,7 @@ class TrainedIsWhatWasGenerated(Judge):
             wrong.append(f"has reward {row.reward}, {key} was rewarded {reward}")
         if row.calls and count >= 0 and len(row.calls) != count:
             wrong.append(f"holds {len(row.calls)} model calls, {key} made {count}")
+        wrong += self._wrong_segments(row)
         for index, (call, carry, generated) in enumerate(row.calls):
             wrong += self._wrong_call(key, index, call, carry, generated, row.spans[index : index + 1])
         return wrong

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -62,7 +62,7 @@ class Rebuilt(msgspec.Struct, frozen=True, gc=False):
     """A prefix put together from its chunks. ``faults``: why it cannot be one, in words; then the rest is as far as it got.
 
     ``content`` digests tokens and logprobs, ``version`` is the oldest of their weights and ``newest`` the newest, ``media``
-    are the first chunk's items.
+    are the first chunk's items; ``segments``: (weight version, tokens), in order.
     """
 
     faults: tuple[str, ...]
@@ -74,6 +74,7 @@ class Rebuilt(msgspec.Struct, frozen=True, gc=False):
     carry: str = ""
     media: tuple[Any, ...] = ()
     newest: int = -1
+    segments: tuple[tuple[int, int], ...] = ()
 
 
 _chunk = msgspec.msgpack.Decoder(Chunk).decode
@@ -131,6 +132,17 @@ def faults_of(row: Chunk) -> Iterator[str]:
         yield f"{row.key} says digest {row.digest[:12]}, its content has {right[:12]}"
 
 
+def joined_segments(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """(weight version, tokens) of tokens that follow each other: neighbours of one version are one, empty ones none."""
+    out: list[tuple[int, int]] = []
+    for version, count in parts:
+        if count and out and out[-1][0] == version:
+            out[-1] = version, out[-1][1] + count
+        elif count:
+            out.append((version, count))
+    return tuple(out)
+
+
 def rebuild(rows: Mapping[str, bytes], cut: Evidence, remember: Remember) -> Rebuilt:
     """The prefix that ``cut`` names, from the staging rows ``rows``."""
     found: list[Chunk] = []
@@ -164,6 +176,7 @@ def rebuild(rows: Mapping[str, bytes], cut: Evidence, remember: Remember) -> Reb
         found[0].carry,
         tuple(extras_of(found[0]).get("media") or ()),
         max(row.weight_version for row in found),
+        joined_segments((row.weight_version, len(row.tokens)) for row in found),
     )
 
 

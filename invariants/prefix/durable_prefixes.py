@@ -7,7 +7,7 @@ from functools import partial
 
 from invariants.durability.payload import GYM, STAGING, Payload, payloads
 from invariants.ledger.attempts import restore_point
-from invariants.prefix.chunks import Evidence, Rebuilt, rebuild, saved_cuts
+from invariants.prefix.chunks import Evidence, Rebuilt, joined_segments, rebuild, saved_cuts
 from protocol.config import Level
 from protocol.history import (
     CallAsked,
@@ -86,6 +86,8 @@ class DurablePrefixes:
             yield from self._generated(event)
         elif isinstance(event, CallAsked):
             self.asked[event.call] = event
+            for known in (self.rows, self.whole, self.claimed, self.restored):
+                known.pop(event.call, None)  # the same call asked again is another one
         elif isinstance(event, RowStagedDone):
             self.rows[event.call] = None
         elif isinstance(event, ChunkStaged):
@@ -123,10 +125,11 @@ class DurablePrefixes:
         count, content = self.whole.get(call, (-1, ""))
         if 0 <= count < event.count:
             yield f"the cut of {call} holds {event.count} tokens, the engine published {count}"
-        if count == event.count and content != event.content:
-            yield f"the cut of all {count} tokens of {call} does not hold what the engine published"
-        self.claimed.setdefault(call, {})[event.count] = event.content
-        self.cut[event.keys] = event
+        if event.content:  # else it is what the call came with, and has not begun to go on from
+            if count == event.count and content != event.content:
+                yield f"the cut of all {count} tokens of {call} does not hold what the engine published"
+            self.claimed.setdefault(call, {})[event.count] = event.content
+            self.cut[event.keys] = event
         if not event.keys:
             yield f"the durable prefix of {call} names no chunk"
             return
@@ -134,7 +137,13 @@ class DurablePrefixes:
 
     def _chain(self, event: CutAcknowledged) -> Iterator[str]:
         """What was staged under the keys that an acknowledgement names; chunks of an earlier life are on disk."""
-        before = self.restored.get(event.call)
+        before, asked = self.restored.get(event.call), self.asked.get(event.call)
+        if (
+            before is None
+            and asked is not None
+            and (event.keys, event.count, event.digest) == (asked.keys, asked.prefix, asked.digest)
+        ):
+            return  # it has not begun to go on from what it came with
         inherited = before.keys if before is not None else ()
         end = 0
         for key in event.keys:
@@ -178,6 +187,14 @@ class DurablePrefixes:
         for name, ours, theirs in zip(names, found, right, strict=True):
             if ours != theirs:
                 yield f"{call} goes on with {name} {ours}, its chunks have {theirs}"
+
+    def segments_of(self, call: str, version: int, generated: int) -> tuple[tuple[int, int], ...] | None:
+        """(weight version, tokens) of a call that began under ``version``; None: nobody can say."""
+        before = self.restored.get(call)
+        if before is None:
+            return ((version, generated),)
+        built = self.saved.get(before.keys)
+        return None if built is None else joined_segments((*built.segments, (version, generated - before.count)))
 
     def _ended(self, event: CallEnded) -> Iterator[str]:
         before = self.restored.get(event.call)

@@ -8,7 +8,7 @@ from typing import Any
 from invariants.durability.payload import payloads
 from invariants.ledger.attempts import is_another_point, restore_point
 from invariants.prefix.asked import effective_limit
-from invariants.prefix.chunks import Rebuilt
+from invariants.prefix.chunks import Evidence, Rebuilt
 from invariants.prefix.durable_prefixes import known_cuts
 from protocol.config import Level
 from protocol.history import (
@@ -30,9 +30,11 @@ from protocol.history import (
     Record,
     RestoreChosen,
 )
+from protocol.identity import GymCheckpointEpisode
 from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 REJECTS = ("retained_media_changed", "media_source_vanished")
+OF_MEDIA = ("change_media", "vanish_media", "corrupt_media")  # faults that no request and no process suffers from
 OVER = ("answered", "terminal-prefix", "capture-failed")
 
 
@@ -52,6 +54,7 @@ class UnusablePrefixesFallBack(Judge):
         super().__init__(terms)
         self.point = RestorePoint("", 0, 0, "")
         self.saved: dict[tuple[str, ...], Rebuilt] = {}
+        self.came: dict[str, Evidence] = {}  # call of a restored episode that nobody has made yet -> what it is to go on from
         self.asked: dict[str, CallAsked] = {}  # calls that run
         self.begun: dict[str, CallBegun] = {}
         self.resolved: dict[str, str] = {}  # call -> restored | fell back | rejected
@@ -71,6 +74,9 @@ class UnusablePrefixesFallBack(Judge):
         for payload in payloads(durable):
             if payload.source == self.point.source:
                 self.saved = {cut.keys: built for _, cut, built in known_cuts(durable, payload)}
+                for call, cut, _ in known_cuts(durable, payload):
+                    key, _, turn = call.rpartition("/")
+                    self.came[f"{GymCheckpointEpisode.of(key).next().capture_key}/{turn}"] = cut
         return ()
 
     def on(self, record: Record) -> Iterable[Violation]:
@@ -82,13 +88,16 @@ class UnusablePrefixesFallBack(Judge):
             self.asked[event.call] = event
             for known in (self.resolved, self.causes, self.given_up):
                 known.pop(event.call, None)  # the same call asked again is another one
+            came = self.came.pop(event.call, None)
+            if came is not None and Evidence(event.keys, event.prefix, event.digest, event.prefix_limit) != came:
+                yield f"{event.call} asks for {event.prefix} tokens of a prefix; its episode was saved with {came.count}."
         elif isinstance(event, CallBegun):
             self.begun[event.call] = event
         elif isinstance(event, RestoreChosen):
             if is_another_point(event, self.point):
-                self.saved = {}
+                self.saved, self.came = {}, {}
         elif isinstance(event, (FaultInjected, ProcessKilled, ProcessStalled)):
-            self.disturbed = True
+            self.disturbed = self.disturbed or not (isinstance(event, FaultInjected) and event.fault in OF_MEDIA)
         elif isinstance(event, PrefixClaimed):
             if event.outcome == "refused":
                 self.causes[event.call] = None

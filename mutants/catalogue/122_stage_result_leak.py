@@ -6,14 +6,14 @@ MUTANT = Mutant(
     number=122,
     name="stage-result-leak",
     area="H",
-    fault="A transaction that fails is handed what came of its put in place of the key it staged: it deletes another key.",
+    fault="What has to be deleted is named by its call in place of the key that was staged: another key is cleared.",
     edits=(
         Edit(
-            scope="protocol.worker.batches.PrefixWriter._write_batch",
-            find='await self.discard([row.key for row in batch if reasons[row.key]], "put-failed")',
-            put='await self.discard([reasons[row.key] for row in batch if reasons[row.key]], "put-failed")',
+            scope="protocol.worker.batches.PrefixWriter.discard",
+            find="deleted = await self._delete([key for theirs in calls.values() for key in theirs])",
+            put="deleted = await self._delete(list(calls))",
         ),
     ),
     scenario="prefix-bad-row",
-    judges=("I48",),
+    judges=("I48", "I49"),
 )

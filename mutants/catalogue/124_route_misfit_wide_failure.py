@@ -1,4 +1,4 @@
-"""124: one call has no rows, and none of the others is cut."""
+"""124: one call's routes cost its neighbours their prefixes."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,17 +6,14 @@ MUTANT = Mutant(
     number=124,
     name="route-misfit-wide-failure",
     area="I",
-    fault="Route rows of one call that do not fit fail the cut of every call of its group.",
+    fault="Routes that do not fit one call roll back every call that is cut with it.",
     edits=(
         Edit(
             scope="protocol.worker.cut.Group.extras",
-            find="""
-await self.roll_back(begun.live.call, f"routes {found.outcome}: {found.reason}")
-""",
+            find='await self.roll_back(begun.live.call, f"routes {found.outcome}: {found.reason}")',
             put="""
 for call in list(self.begun):
     await self.roll_back(call, f"routes {found.outcome}: {found.reason}")
-return {}
 """,
         ),
     ),

@@ -1,4 +1,4 @@
-"""126: one row off."""
+"""126: every row of a restored prefix is the one of the token after it."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,27 +6,19 @@ MUTANT = Mutant(
     number=126,
     name="merge-off-by-one",
     area="I",
-    fault="Restored rows are put in one row too early, over the boundary row, and the engine's go on one row too early.",
+    fault="Restored routes are merged in one row early: where the boundary row belongs.",
     edits=(
         Edit(
             scope="protocol.worker.routes.CallRoutes.whole",
-            find="""
-head = self.between(0, self.boundary)
-""",
-            put="""
-head = self.between(0, 0)
-""",
+            find="self.between((0, self.boundary), (self.row_of(restored), self.row_of(count - 1)))",
+            put="self.between((self.row_of(restored) - self.boundary, self.row_of(count - 1)))",
         ),
         Edit(
             scope="protocol.worker.routes.CallRoutes.whole",
-            find="""
-self.between(self.row_of(restored), self.row_of(count - 1))
-""",
-            put="""
-self.between(self.row_of(restored) - self.boundary, self.row_of(count - 1))
-""",
+            find="return self._ended(found, (head, prefix, tail))",
+            put="return self._ended(found, (prefix, found.block))",
         ),
     ),
     scenario="router-replay",
-    judges=("I54",),
+    judges=("I54", "I55"),
 )

@@ -1,4 +1,4 @@
-"""127: a piece is missing, and nobody says so."""
+"""127: the trainer is told of experts that no token went to."""
 
 from mutants.model import Edit, Mutant
 
@@ -10,18 +10,15 @@ MUTANT = Mutant(
     edits=(
         Edit(
             scope="protocol.worker.routes.CallRoutes.between",
-            find="""
-if end > self.rows:
-    return Assembled(None, SHORT, f"the engine has {self.rows} route rows, {end} are needed", 0)
-""",
+            find='return Assembled(None, SHORT, f"the engine has {self.rows} route rows, {needed} are needed", 0)',
             put="""
-if end > self.rows:
-    missing = min(end - self.rows, end - start)
-    found = self.between(start, end - missing)
-    if found.block is None:
-        return found
-    made_up = bytes(missing * row_size(self.shape))
-    return msgspec.structs.replace(found, block=joined(self.shape, (found.block.data, made_up)))
+ids = self.layout.layers * self.layout.top_k * SIZES[self.shape.dtype]
+kept = [(start, min(end, self.rows)) for start, end in ranges if start < self.rows]
+found = self.between(*kept) if kept else Assembled(joined(self.shape, ()), WHOLE, "", 0)
+if found.block is None:
+    return found
+padding = bytes(ids * (needed - max(self.rows, ranges[-1][0])))
+return Assembled(joined(self.shape, (found.block.data, padding)), WHOLE, "", found.materialised)
 """,
         ),
     ),

@@ -1,4 +1,4 @@
-"""129: the answer is lost over its routes."""
+"""129: a call whose routes do not fit fails its rollout."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,19 +6,17 @@ MUTANT = Mutant(
     number=129,
     name="misfit-raises-late",
     area="I",
-    fault="Rows that do not fit behind a restored prefix raise, once the call has finished and nobody expects it.",
+    fault="Routes that do not fit are raised where the call can no longer be given up.",
     edits=(
         Edit(
-            scope="protocol.worker.routes.CallRoutes.whole",
-            find="""
-return found if tail.block is None else self._ended(found, (head.block, prefix, tail.block))
-""",
+            scope="protocol.worker.routes.RouteReader.whole",
+            find="return found.block",
             put="""
-if tail.block is None:
-    raise IllegalStep(f"routes do not fit behind the restored prefix: {tail.reason}")
-return self._ended(found, (head.block, prefix, tail.block))
+if found.block is None:
+    raise Refusal(f"{call}: routes {found.outcome}: {found.reason}", Cause.DATA)
+return found.block
 """,
-            also="from protocol.errors import IllegalStep",
+            also="from protocol.errors import Cause, Refusal",
         ),
     ),
     scenario="router-replay-misfits",

@@ -1,4 +1,4 @@
-"""130: two helpers write one row."""
+"""130: a token that was fed to nobody has a route."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,18 +6,14 @@ MUTANT = Mutant(
     number=130,
     name="placeholder-two-sources",
     area="I",
-    fault="The row of a finished call's last token is zeros where the call is cut, and the sentinel everywhere else.",
+    fault="The last row of a finished call is made by another hand when it is cut: zeros, and not the sentinel.",
     edits=(
         Edit(
             scope="protocol.worker.routes.CallRoutes.chunk",
-            find="""
-placeholder(self.shape)
-""",
-            put="""
-bytes(row_size(self.shape))
-""",
+            find="placeholder(self.shape)",
+            put="bytes(row_size(self.shape))",
         ),
     ),
-    scenario="router-replay",
+    scenario="router-replay-misfits",
     judges=("I54", "I55"),
 )

@@ -1,4 +1,4 @@
-"""131: bytes are read in another type than they were written."""
+"""131: two ids are read as one."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,18 +6,14 @@ MUTANT = Mutant(
     number=131,
     name="dtype-table-copies",
     area="I",
-    fault="A second table of dtypes, which does not know int8, says what the ids of an engine are held in.",
+    fault="A second table of dtypes knows one only: rows are read back in a dtype that they were not written in.",
     edits=(
         Edit(
             scope="protocol.worker.routes.CallRoutes.shape",
-            find="""
-wire_dtype(self.layout.dtype)
-""",
-            put="""
-{"uint8": "int16", "int16": "int16", "int32": "int32"}.get(self.layout.dtype, "int16")
-""",
+            find="wire_dtype(self.layout.dtype)",
+            put='"int32"',
         ),
     ),
-    scenario="router-replay-crowd",
+    scenario="router-replay",
     judges=("I54",),
 )

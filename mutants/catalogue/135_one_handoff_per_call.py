@@ -1,4 +1,4 @@
-"""135: a busy loop is asked once a call."""
+"""135: a cut waits for as many decode steps as it has calls."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,18 +6,14 @@ MUTANT = Mutant(
     number=135,
     name="one-handoff-per-call",
     area="I",
-    fault="Each call of a cut is a handoff of its own to the engine's loop.",
+    fault="Every call of a cut is a handoff of its own.",
     edits=(
         Edit(
             scope="protocol.worker.routes.RouteReader.read",
-            find="""
-calls_max = 1 if self.mode == "per_call" else self.calls_max
-""",
-            put="""
-calls_max = 1
-""",
+            find='calls_max = 1 if self.mode == "per_call" else self.calls_max',
+            put="calls_max = 1",
         ),
     ),
-    scenario="router-replay-crowd",
+    scenario="router-replay",
     judges=("I56",),
 )

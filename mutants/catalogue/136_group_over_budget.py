@@ -1,4 +1,4 @@
-"""136: one handoff holds the loop for too long."""
+"""136: one handoff holds the loop for a whole inventory."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,25 +6,17 @@ MUTANT = Mutant(
     number=136,
     name="group-over-budget",
     area="I",
-    fault="Calls are grouped for the engine's loop without a look at how many tokens they stand for.",
+    fault="A group of route reads is bounded by nothing.",
     edits=(
         Edit(
-            scope="protocol.worker.cut.Cutter.group_end",
-            find="""
-(first, *_) = decide_batches(positions, reader.calls_max, reader.positions_max)
-""",
-            put="""
-(first, *_) = decide_batches(positions, reader.calls_max, sum(positions) + 1)
-""",
+            scope="protocol.worker.routes.RouteReader.__init__",
+            find="min(job.token_capture.generation_prefix_batch_size, GROUP_CALLS_MAX)",
+            put="1 << 30",
         ),
         Edit(
-            scope="protocol.worker.routes.RouteReader.read",
-            find="""
-decide_batches([item.positions for item in asked], calls_max, self.positions_max)
-""",
-            put="""
-decide_batches([item.positions for item in asked], calls_max, 1 << 62)
-""",
+            scope="protocol.worker.routes.RouteReader.__init__",
+            find="job.token_capture.generation_prefix_token_budget",
+            put="1 << 40",
         ),
     ),
     scenario="router-replay",

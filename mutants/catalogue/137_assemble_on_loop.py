@@ -1,4 +1,4 @@
-"""137: the loop stands still for it."""
+"""137: decoding stands still while tensors are put together."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,17 +6,16 @@ MUTANT = Mutant(
     number=137,
     name="assemble-on-loop",
     area="I",
-    fault="Rows are turned into bytes in the function that the engine's loop runs.",
+    fault="Rows are turned into bytes in the function that runs on the engine's loop.",
     edits=(
         Edit(
             scope="protocol.worker.routes.RouteReader._copy_lists",
-            find="""
-return self.engine.route_pieces([(item.call, item.first) for item in asked])
-""",
+            find="return self.engine.route_pieces([(item.call, item.first) for item in asked])",
             put="""
 found = self.engine.route_pieces([(item.call, item.first) for item in asked])
 for pieces in found:
-    b"".join(piece.read() for piece in pieces)
+    for piece in pieces:
+        piece.read()
 return found
 """,
         ),

@@ -1,4 +1,4 @@
-"""139: nobody has asked for them."""
+"""139: dense calls pay for reads that nobody needs."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,16 +6,12 @@ MUTANT = Mutant(
     number=139,
     name="lookup-when-dense",
     area="I",
-    fault="Routes are looked up and staged whether they are to be replayed or not.",
+    fault="Routes are looked up though nobody replays them.",
     edits=(
         Edit(
             scope="protocol.worker.routes.RouteReader.of",
-            find="""
-self.engine.capabilities.routes if self.replay else None
-""",
-            put="""
-self.engine.capabilities.routes
-""",
+            find="self.engine.capabilities.routes if self.replay else None",
+            put="self.engine.capabilities.routes",
         ),
     ),
     scenario="experts-without-replay",

@@ -1,4 +1,4 @@
-"""140: the work grows with the square of the pieces."""
+"""140: the bytes that are made grow with the square of a call's length."""
 
 from mutants.model import Edit, Mutant
 
@@ -6,16 +6,16 @@ MUTANT = Mutant(
     number=140,
     name="per-piece-materialization",
     area="I",
-    fault="With each piece all rows up to it are turned into bytes again.",
+    fault="For every piece of a call's routes all pieces before it are turned into bytes again.",
     edits=(
         Edit(
             scope="protocol.worker.routes.CallRoutes.between",
-            find="""
-data = piece.read()
-""",
+            find="data = piece.read()",
             put="""
-data = [found.read() for found in self.pieces[: self.pieces.index(piece) + 1]][-1]
-materialised += at - rows
+for known in self.pieces[: self.pieces.index(piece)]:
+    known.read()
+    materialised += known.rows
+data = piece.read()
 """,
         ),
     ),

@@ -29,7 +29,7 @@ from protocol.gym.lease import INSTANT_S, Lease
 from protocol.gym.model import UNANSWERED
 from protocol.gym.participant import PREPARE_ORDER, RESUME_ORDER, RETIRE_ORDER, Kind, Participant, in_order
 from protocol.gym.phases import Move
-from protocol.gym.saving import export, install, read_saved, recorder
+from protocol.gym.saving import SLICE, export, install, read_saved, recorder
 from protocol.gym.sessions import Sessions
 from protocol.history import (
     AdmissionClosed,
@@ -218,23 +218,26 @@ class ControlPlane:
 
     async def cut(self, opened: OpenCheckpoint, deadline: float) -> None:
         """Model calls under way become durable as far as they are; whatever becomes of one, its episode is settled."""
-        inventories: dict[str, list[Ticket]] = {}
-        flights: dict[int, Ticket] = {}
-        for number, flight in self.sessions.flights.items():
-            if number in self.sessions.unsettled:
+        sessions, inventories, flights = self.sessions, dict[str, list[Ticket]](), list[tuple[int, Ticket]]()
+        for index, (number, flight) in enumerate(list(sessions.flights.items()), start=1):
+            if number in sessions.unsettled:
                 inventories.setdefault(flight.worker, []).append(flight.ticket)
-                flights[number] = flight.ticket
+                flights.append((number, flight.ticket))
+            if index % SLICE == 0:
+                await self.rt.sleep(0.0)  # none can begin meanwhile; one that ends is not found where it is asked for
         if not flights:
             return
-        answers = await self.sessions.model.cut(opened.checkpoint, inventories, deadline - self.rt.now())
-        if self.opened is not opened:
-            return
-        for number, ticket in flights.items():
+        answers = await sessions.model.cut(opened.checkpoint, inventories, deadline - self.rt.now())
+        for index, (number, ticket) in enumerate(flights, start=1):
+            if self.opened is not opened:
+                return
             ack = answers[ticket.call]
             if ack is None:
-                self.sessions.settle(number, ticket, UNANSWERED, None)
+                sessions.settle(number, ticket, UNANSWERED, None)
             elif ack.kind != TERMINAL_COMPLETION:  # that one is about to be answered
-                self.sessions.settle(number, ticket, ack.kind, ack.evidence)
+                sessions.settle(number, ticket, ack.kind, ack.evidence)
+            if index % SLICE == 0:
+                await self.rt.sleep(0.0)
 
     def unready(self, kind: Kind) -> bool:
         if kind is Kind.AGENT:

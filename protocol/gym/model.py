@@ -30,6 +30,7 @@ from protocol.worker.cut import inventory_digest
 
 UNANSWERED = "unanswered"
 TELL_AGAIN_S, TELL_AGAIN_MAX_S = 1.0, 30.0  # between two tries of a word that a worker must hear; doubling
+CALLS_ASKED = 256  # calls of one inventory
 EPOCHS_A_START = 1 << 32  # of one incarnation: those of the next one are all newer
 
 
@@ -77,7 +78,10 @@ class PolicyModel:
         return worker_name(ordinal % self.job.generation_workers)
 
     async def cut(self, checkpoint: str, inventories: Mapping[str, Sequence[Ticket]], left_s: float) -> dict[str, CutAck | None]:
-        """Have every call of these inventories (by worker) cut, within half of the time left. Returns the answers by call."""
+        """Have every call of these inventories (by worker) cut, within half of the time left. Returns the answers by call.
+
+        No inventory has more than CALLS_ASKED of them: whoever answers one visits no more at a time (I42).
+        """
         self.epoch += 1
         answers: dict[str, CutAck | None] = {}
         timeout_s = min(self.job.token_capture.control_timeout_s, left_s / 2)
@@ -100,7 +104,9 @@ class PolicyModel:
 
         self.asked.update(dict.fromkeys(inventories))
         tasks = [
-            self.rt.spawn(one(worker, tuple(tickets)), f"cut-{checkpoint}-{worker}") for worker, tickets in inventories.items()
+            self.rt.spawn(one(worker, tuple(tickets[start : start + CALLS_ASKED])), f"cut-{checkpoint}-{worker}-{start}")
+            for worker, tickets in inventories.items()
+            for start in range(0, len(tickets), CALLS_ASKED)
         ]
         await join_all(self.rt, tasks)
         return answers

@@ -351,6 +351,9 @@ class Sessions:
         if failed is not None:
             self.model.retire(flight.worker, call, flight.chunks)
             raise failed
+        wrong = restored_fault(generated, prefix)
+        if wrong:
+            raise Refusal(f"{call}: {wrong}", Cause.INFRA)
         return generated
 
     def retained(self, record: SessionRecord) -> tuple[RetainedMedia, ...]:
@@ -411,6 +414,20 @@ class Sessions:
 
     def journal_path(self, key: str) -> str:
         return f"{records.journal_folder(self.rt)}/{key}.msgpack"
+
+
+def restored_fault(generated: Generated, prefix: PrefixEvidence | None) -> str:
+    """Why an answer cannot be a continuation of what was cut, '' if it can: from no other prefix, and from all of that one."""
+    if not generated.prefix:
+        return ""
+    if prefix is None:
+        return f"it goes on after {generated.prefix} tokens that nobody asked for"
+    if (generated.prefix, generated.prefix_digest) != (prefix.count, prefix.digest):
+        return (
+            f"it goes on after {generated.prefix} tokens under {generated.prefix_digest}, "
+            f"the cut has {prefix.count} under {prefix.digest}"
+        )
+    return ""
 
 
 def under_way(state: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ from protocol.messages import (
 )
 from protocol.parts import Engine
 from protocol.runtime import Runtime, Task
+from protocol.tasks import cancel_all
 from protocol.worker.batches import PendingRow, PrefixWriter, decide_batches
 from protocol.worker.cleanup import ChunkCleanup
 from protocol.worker.cuttable import LAST_TOKENS, Candidate, decide_cuttable
@@ -102,6 +103,7 @@ class Cutter:
         self.calls = calls
         self.ended = ended
         self.routes = routes
+        self.one = rt.lock()  # inventory at a time: one loop for all cuts
         self.receipts: dict[tuple[str, str], CutReceipt] = {}
         self.running: dict[tuple[str, str], Task] = {}
 
@@ -151,6 +153,10 @@ class Cutter:
         return CutReceipt(request.checkpoint, inventory, tuple(acks[ticket.call] for ticket in request.tickets))
 
     async def work(self, request: CutCalls, limit: float, acks: dict[str, CutAck]) -> None:
+        async with self.one:
+            await self.work_alone(request, limit, acks)
+
+    async def work_alone(self, request: CutCalls, limit: float, acks: dict[str, CutAck]) -> None:
         if not await self.gate.settle(limit - self.rt.now()):
             return
         found: list[tuple[Ticket, LiveCall]] = []
@@ -162,11 +168,27 @@ class Cutter:
                 self.not_begun(request.checkpoint, ticket, live, acks)
             else:
                 found.append((ticket, live))
+        await self.first_tokens([live for _, live in found if without_first_token(live)], limit)
         start = 0
         while start < len(found):
             end = self.group_end(found, start)
             await Group(self, request.checkpoint, limit, acks).cut(found[start:end])
             start = end
+
+    async def first_tokens(self, waiting: Sequence[LiveCall], limit: float) -> None:
+        """A call whose first token is there and has no logprob or route row yet is no uncuttable one: it gets a quarter of the
+        time left to be observable. All others decode on meanwhile, and none of them waits for a call that is stuck."""
+        if not waiting:
+            return
+        until = self.rt.now() + (limit - self.rt.now()) / 4
+        tasks = [self.rt.spawn(first_token(live), f"first-token-{live.call}") for live in waiting]
+        try:
+            while left := [task for task in tasks if not task.done]:
+                left_s = until - self.rt.now()
+                if left_s <= 0 or await self.rt.first_of(*[task.join() for task in left], timeout_s=left_s) is None:
+                    return
+        finally:
+            await cancel_all(self.rt, tasks)
 
     def group_end(self, found: Sequence[tuple[Ticket, LiveCall]], start: int) -> int:
         """Of the group that begins there. With router replay a group is one handoff to the engine's loop, within its bounds:
@@ -209,6 +231,17 @@ class Cutter:
     def fail(self, checkpoint: str, ticket: Ticket, reason: str, acks: dict[str, CutAck]) -> None:
         self.rt.record(CutAcknowledged(ticket.call, checkpoint, DURABLE_FAILURE, reason))
         acks[ticket.call] = CutAck(ticket, DURABLE_FAILURE, reason=reason)
+
+
+def without_first_token(live: LiveCall) -> bool:
+    look = live.look()
+    return live.output is not None and not look.finish and not live.over and look.tokens > 0 and look.observable == 0
+
+
+async def first_token(live: LiveCall) -> None:
+    while without_first_token(live):
+        assert live.output is not None
+        await live.output.more()
 
 
 def staged(row: ChunkRow, size: int, carry: int) -> ChunkStaged:
@@ -270,10 +303,6 @@ class Group:
         kept = False
         try:
             look = live.look()
-            while self.waits(live, look):
-                assert live.output is not None
-                await live.output.more()  # a token whose logprob or route row is not there yet
-                look = live.look()
             if live.staged or live.over:
                 self.cutter.settled(self.checkpoint, ticket, self.acks)
                 return
@@ -301,11 +330,6 @@ class Group:
         finally:
             if not kept:
                 await lock.__aexit__(None, None, None)
-
-    def waits(self, live: LiveCall, look: Published) -> bool:
-        """A call without an observable token is no uncuttable one as long as its engine is at work on the first."""
-        running = live.output is not None and not look.finish and not live.over
-        return running and look.tokens > 0 and look.observable == 0 and self.rt.now() < self.limit
 
     def fault(self, live: LiveCall, look: Published, count: int) -> str:
         if live.unverified:

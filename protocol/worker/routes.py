@@ -97,24 +97,25 @@ class CallRoutes:
         self.pieces[first:] = pieces
         self.rows += sum(piece.rows for piece in pieces)
 
-    def between(self, start: int, end: int) -> Assembled:
-        """Rows [start, end): exactly those."""
-        if end > self.rows:
-            return Assembled(None, SHORT, f"the engine has {self.rows} route rows, {end} are needed", 0)
+    def between(self, *ranges: tuple[int, int]) -> Assembled:
+        """Rows [start, end) of each range, in order: exactly those. A piece that several of them need is read once."""
+        needed = max(end for _, end in ranges)
+        if needed > self.rows:
+            return Assembled(None, SHORT, f"the engine has {self.rows} route rows, {needed} are needed", 0)
         parts: list[bytes] = []
         materialised = at = 0
         size = self.layout.layers * self.layout.top_k * ENGINE_SIZES[self.layout.dtype]
         for piece in self.pieces:
             rows = piece.rows
-            low, high = max(start - at, 0), min(end - at, rows)
+            inside = [(max(start - at, 0), min(end - at, rows)) for start, end in ranges if start < at + rows and end > at]
             at += rows
-            if low >= high:
+            if not inside:
                 continue
             data = piece.read()
             materialised += rows
             if len(data) != rows * size:
                 return Assembled(None, UNREADABLE, f"a piece of {rows} rows has {len(data)} bytes", materialised)
-            parts.append(from_engine(data[low * size : high * size], self.layout.dtype))
+            parts += [from_engine(data[low * size : high * size], self.layout.dtype) for low, high in inside]
         block = joined(self.shape, parts)
         if not all_real(block):
             return Assembled(None, UNREADABLE, "a row of the engine holds no experts", materialised)
@@ -126,7 +127,7 @@ class CallRoutes:
         """One row for each generated token [start, count), behind those of the carry if they are the first. No boundary row;
         the last token of a finished call has the placeholder."""
         first = self.boundary if start == 0 else self.row_of(start)
-        found = self.between(first, self.row_of(count - 1 if finish else count))
+        found = self.between((first, self.row_of(count - 1 if finish else count)))
         if finish and found.block is not None:
             block = joined(self.shape, (found.block.data, placeholder(self.shape)))
             found = msgspec.structs.replace(found, block=block)
@@ -136,18 +137,17 @@ class CallRoutes:
         """The rows of a finished call of ``count`` generated tokens: the boundary row, those of the carry and of the
         ``restored`` tokens as they were cut (``prefix``), what the engine has routed since, the placeholder."""
         if not restored:
-            found = self.between(0, self.row_of(count - 1))
+            found = self.between((0, self.row_of(count - 1)))
             return found if found.block is None else self._ended(found, (found.block,))
         kept = "no routes" if prefix is None else f"{row_count(prefix)} rows of {prefix.layers} x {prefix.top_k}"
         shape = self.shape
         if prefix is None or row_count(prefix) != self.carry + restored or not alike(prefix, shape):
             return Assembled(None, MISFIT, f"the restored prefix has {kept}: that is not its {restored} tokens'", 0)
-        head = self.between(0, self.boundary)
-        if head.block is None:
-            return head
-        tail = self.between(self.row_of(restored), self.row_of(count - 1))
-        found = msgspec.structs.replace(tail, materialised=head.materialised + tail.materialised)
-        return found if tail.block is None else self._ended(found, (head.block, prefix, tail.block))
+        found = self.between((0, self.boundary), (self.row_of(restored), self.row_of(count - 1)))
+        if found.block is None:
+            return found
+        head, tail = rows_between(found.block, 0, self.boundary), rows_between(found.block, self.boundary, row_count(found.block))
+        return self._ended(found, (head, prefix, tail))
 
     def _ended(self, found: Assembled, parts: Sequence[RouteBlock]) -> Assembled:
         dtype = widest(part.dtype for part in parts)

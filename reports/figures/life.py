@@ -13,6 +13,7 @@ from protocol.work import Work, WorkLog, total
 from reports.figures.barriers import Barrier, BarriersArea, Lock, LocksArea
 from reports.figures.definition import RING, Area, Handler, figure, seconds
 from reports.figures.gym import Gym, GymArea
+from reports.figures.prefix import Prefix, PrefixArea
 from reports.figures.processes import Processes, ProcessesArea
 from reports.figures.recovery import RecoveryArea, RolloutRecovery, TrainingArea, TrainStep
 from reports.figures.rows import Rows, RowsArea
@@ -34,6 +35,7 @@ class LifeFigures(msgspec.Struct, frozen=True, kw_only=True):
     processes: Annotated[Processes, figure("Processes", "partial crashes")]
     gym: Annotated[Gym, figure("Gym", "Gym's control plane")]
     rows: Annotated[Rows, figure("Rows", "dispatch")]
+    prefix: Annotated[Prefix, figure("Prefix", "recovery inside model calls; all 0 below level prefix")]
     train_steps: Annotated[tuple[TrainStep, ...], figure("TrainStep", f"the newest {RING:,} applied train steps")]
 
 
@@ -58,12 +60,13 @@ class LifeFold:
     def __init__(self) -> None:
         self._snapshots, self._recovery, self._barriers = SnapshotsArea(), RecoveryArea(), BarriersArea()
         self._gym, self._rows, self._training = GymArea(), RowsArea(), TrainingArea()
-        self._locks, self._processes = LocksArea(), ProcessesArea()
+        self._locks, self._processes, self._prefix = LocksArea(), ProcessesArea(), PrefixArea()
         self._life = self._events = self._stalls = 0
         self._time = 0.0
         self._faults: Counter[str] = Counter()
         areas: tuple[Area, ...] = (
-            self._snapshots, self._recovery, self._barriers, self._locks, self._processes, self._gym, self._rows, self._training,
+            self._snapshots, self._recovery, self._barriers, self._locks, self._processes, self._gym, self._rows, self._prefix,
+            self._training,
         )  # fmt: skip
         self._handlers: dict[type[Event], list[Handler]] = {}
         for area in areas:
@@ -96,6 +99,7 @@ class LifeFold:
             processes=self._processes.figures(),
             gym=self._gym.figures(),
             rows=self._rows.figures(),
+            prefix=self._prefix.figures(),
             train_steps=self._training.figures(),
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Plain = Mapping[str, Any]  # a struct of figures as plain data
@@ -56,14 +57,51 @@ def _life(life: Plain) -> Iterator[tuple[str, str]]:
     calls = [_counted(one["outcomes"], operation) for operation, one in gym["control_calls"].items()]
     if calls:
         yield "control", "; ".join(calls)
+    yield from _prefix(life["prefix"])
     if life["train_steps"]:
-        restored = sum(step["restored_calls"] for step in life["train_steps"])
-        total = sum(step["calls"] for step in life["train_steps"])
-        yield "trained", f"{len(life['train_steps'])} steps, {total:,} model calls, {restored:,} of them restored"
+        total, restored, calls, tokens = (
+            sum(step[name] for step in life["train_steps"])
+            for name in ("calls", "restored_calls", "prefix_calls", "prefix_tokens")
+        )
+        inside = f", {calls:,} went on after {tokens:,} restored tokens" if calls else ""
+        yield "trained", f"{len(life['train_steps'])} steps, {total:,} model calls, {restored:,} of them restored{inside}"
+
+
+def _prefix(prefix: Plain) -> Iterator[tuple[str, str]]:
+    """Lines of the prefix level."""
+    answers, failures = (_added(one[name] for one in prefix["checkpoints"]) for name in ("answers", "durable_failure"))
+    if answers:
+        why = f"; failures: {_listed(failures)}" if failures else ""
+        yield "cuts", f"{_counted(answers, 'model calls')}{why}"
+    if prefix["fence_hold_s"]["count"]:
+        yield "fence hold", f"{_durations(prefix['fence_hold_s'])}; opened {_listed(prefix['fence_opened'])}"
+    chunks, restores = prefix["chunks"], prefix["restores"]
+    if chunks["staged"] or chunks["deleted"]:
+        gone = _counted(chunks["deleted"], "deleted") if chunks["deleted"] else "0 deleted"
+        yield "chunk rows", f"{chunks['staged']:,} staged ({chunks['staged_bytes']:,} bytes), {gone}"
+    if restores["restored"] or restores["fell_back"] or restores["rejected"]:
+        parts = [f"{restores['restored']:,} calls with {restores['tokens']:,} tokens, {restores['terminal']:,} of them whole"]
+        parts += [_counted(restores[name], name.replace("_", " ")) for name in ("fell_back", "rejected") if restores[name]]
+        yield "prefixes", f"{'; '.join(parts)}; {restores['keys']:,} rows read in {restores['gets']:,} requests"
+    for name, loop in prefix["handoffs"].items():
+        waited, held = (loop[what] for what in ("waited_s", "held_s"))
+        times = f"waited {waited['total_s']:.3f} in all, held {held['total_s']:.4f} (max {held['max_s']:.4f})"
+        yield f"{name} loop", f"{held['count']:,} handoffs of {loop['items']:,} items: {times}"
+
+
+def _added(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for counts in each:
+        total.update(counts)
+    return dict(total)
 
 
 def _counted(counts: Mapping[str, int], name: str) -> str:
-    return f"{sum(counts.values())} {name} ({', '.join(f'{count} {why}' for why, count in counts.items())})"
+    return f"{sum(counts.values())} {name} ({_listed(counts)})"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {why}" for why, count in counts.items())
 
 
 def _durations(watch: Plain) -> str:

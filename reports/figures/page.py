@@ -12,6 +12,7 @@ from reports.figures.barriers import Barrier, Lock
 from reports.figures.definition import Durations
 from reports.figures.gym import ControlCalls, Gym, GymCheckpoint
 from reports.figures.life import CrashLoss, LifeFigures, RunFigures
+from reports.figures.prefix import ChunkRows, Handoffs, Prefix, PrefixCheckpoint, Restores
 from reports.figures.processes import Processes
 from reports.figures.recovery import RolloutRecovery, TrainStep
 from reports.figures.rows import Rows
@@ -39,7 +40,7 @@ left out of `points`. `sweep --out` saves it for each class (`classes.jsonl`: `l
 """
 STRUCTS: tuple[type[msgspec.Struct], ...] = (
     RunFigures, LifeFigures, Snapshots, RolloutCheckpoint, CheckpointOutcome, RolloutRecovery, Barrier, Lock, Processes, Gym,
-    GymCheckpoint, ControlCalls, Rows, TrainStep, CrashLoss, Durations,
+    GymCheckpoint, ControlCalls, Rows, Prefix, PrefixCheckpoint, ChunkRows, Restores, Handoffs, TrainStep, CrashLoss, Durations,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from protocol.history import (
     GroupDropped,
     GroupRecovered,
     OptimizerApplied,
+    PrefixRestored,
     Record,
     Restored,
 )
@@ -42,6 +43,8 @@ class TrainStep(msgspec.Struct, frozen=True, kw_only=True):
     step: Annotated[int, figure("number", "the train step")]
     calls: Annotated[int, figure("model calls", "in the rows that it trained")]
     restored_calls: Annotated[int, figure("model calls", "of these, begun in an earlier life")]
+    prefix_calls: Annotated[int, figure("model calls", "of the others, that went on after a restored prefix")]
+    prefix_tokens: Annotated[int, figure("tokens", "of these prefixes: an earlier life generated them")]
 
 
 class RecoveryArea(Area):
@@ -94,21 +97,30 @@ class TrainingArea(Area):
     """Figures: a tuple of ``TrainStep``, the newest ones."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, None] = {}  # calls of this life that were not trained yet
+        self._begun: dict[str, int] = {}  # calls of this life that were not trained yet: restored tokens of each
         self._steps: deque[TrainStep] = deque(maxlen=RING)
 
     def handlers(self) -> Mapping[type[Event], Handler]:
-        return {CallBegun: self._call, OptimizerApplied: self._applied}
+        return {CallBegun: self._call, PrefixRestored: self._restored, OptimizerApplied: self._applied}
 
     def _call(self, record: Record, event: CallBegun) -> None:
-        self._begun[event.call] = None
+        self._begun[event.call] = 0  # of the execution that is answered: it is the last one
+
+    def _restored(self, record: Record, event: PrefixRestored) -> None:
+        self._begun[event.call] = event.count
 
     def _applied(self, record: Record, event: OptimizerApplied) -> None:
         calls = [call for row in event.rows for call, _, _ in row.calls]
-        own = [call for call in calls if call in self._begun]
-        for call in own:
-            self._begun.pop(call, None)
-        self._steps.append(TrainStep(step=event.step, calls=len(calls), restored_calls=len(calls) - len(own)))
+        own = [self._begun.pop(call) for call in calls if call in self._begun]
+        self._steps.append(
+            TrainStep(
+                step=event.step,
+                calls=len(calls),
+                restored_calls=len(calls) - len(own),
+                prefix_calls=sum(1 for tokens in own if tokens),
+                prefix_tokens=sum(own),
+            )
+        )
 
     def figures(self) -> tuple[TrainStep, ...]:
         return tuple(self._steps)

@@ -194,7 +194,10 @@ def test_a_train_step_counts_the_calls_that_an_earlier_life_made() -> None:
             (0.4, h.OptimizerApplied(2, "", "", (row("b-a0/c0"),)), "trainer"),
         )
     )
-    assert found.train_steps == (TrainStep(step=1, calls=3, restored_calls=2), TrainStep(step=2, calls=1, restored_calls=0))
+    assert found.train_steps == (
+        TrainStep(step=1, calls=3, restored_calls=2, prefix_calls=0, prefix_tokens=0),
+        TrainStep(step=2, calls=1, restored_calls=0, prefix_calls=0, prefix_tokens=0),
+    )
 
 
 def test_a_gym_phase_counts_what_was_cut_what_could_not_be_and_what_was_on_the_wire() -> None:

@@ -30,7 +30,7 @@ JUDGES_SEE = {
     "protocol.messages",
 }
 CORE_MODULES = {
-    "__future__", "collections", "contextlib", "dataclasses", "enum", "functools", "hashlib", "itertools", "json", "math", "struct",
+    "__future__", "collections", "dataclasses", "enum", "functools", "hashlib", "itertools", "json", "math", "struct",
     "typing", "msgspec",
 }  # fmt: skip
 # Two modules beside the core: the judge's interface pickles a panel's state, the vocabulary reads its own source.

@@ -172,6 +172,16 @@ def test_restored_rows_take_their_places_behind_the_boundary_row() -> None:
     assert found.block == joined(SHAPE, [route_row(BEFORE - 1), prefix.data, route_rows(at(4), at(8)).data, placeholder(SHAPE)])
 
 
+def test_a_piece_of_which_both_ends_are_needed_is_turned_into_bytes_once() -> None:
+    routes = CallRoutes(layout=LAYOUT, boundary=1, carry=CARRY)
+    piece = Piece(BEFORE - 1, at(8))
+    routes.absorb(0, [piece])
+    prefix = restored_rows(4)
+    found = routes.whole(9, prefix, 4)
+    assert found.block == child(8).whole(9, prefix, 4).block
+    assert (piece.reads, found.materialised) == (1, piece.rows)
+
+
 def test_restored_rows_of_a_root_come_first() -> None:
     routes = CallRoutes(layout=LAYOUT, boundary=0, carry=CARRY)
     routes.absorb(0, pieces(CARRY + 8, 0))

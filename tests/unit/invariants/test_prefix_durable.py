@@ -7,6 +7,9 @@ from ledger_files import judged
 from prefix_files import (
     AGAIN,
     CALL,
+    CARRY,
+    GROUP,
+    KEY,
     TOKENS,
     acknowledged,
     asked,
@@ -22,7 +25,18 @@ from prefix_files import (
 )
 
 from invariants.ledger.trained_is_what_was_generated import TrainedIsWhatWasGenerated
-from protocol.history import CallBegun, CallEnded, EngineStarted, RowStagedDone, TokensGenerated
+from protocol.data_plane.digests import carry_digest
+from protocol.history import (
+    AttemptSealed,
+    CallBegun,
+    CallEnded,
+    EngineStarted,
+    OptimizerApplied,
+    ReplySent,
+    RowStagedDone,
+    TokensGenerated,
+    TrainedRow,
+)
 
 TERMS = prefix_terms()
 TWO = chunks(2, 4)
@@ -72,6 +86,12 @@ def test_a_cut_in_order_that_is_restored_as_it_was_is_held():
     assert found(*again, start=saved(TWO), life=2) == []
 
 
+def test_a_call_that_has_not_begun_to_go_on_is_acknowledged_with_what_it_came_with():
+    same = acknowledged(TWO, call=AGAIN, content="")
+    assert found(asked(AGAIN, TWO), same, start=saved(TWO), life=2) == []
+    assert found(asked(AGAIN, TWO), acknowledged(TWO[:1], call=AGAIN, content=""), start=saved(TWO), life=2) != []
+
+
 def test_a_terminal_prefix_is_what_the_engine_published_whole():
     cut = [staged(row) for row in WHOLE]
     right = content(chunks(5))
@@ -119,3 +139,25 @@ def test_a_finished_call_is_acknowledged_by_its_row():
 def test_a_call_that_goes_on_from_something_else_breaks_I43(events, text):
     lines = found(asked(AGAIN, TWO), *events, start=saved(TWO), life=2)
     assert any(text in line for line in lines) and lines != []
+
+
+def row_of(*segments):
+    key = KEY.replace("-a0", "-a1")
+    sealed = ("controller", AttemptSealed(f"{GROUP}_g0", key, key, "r", 1))
+    row = TrainedRow(
+        0, 0, f"{GROUP}_g0", "p", "c", ((0, 5),), "t", 1.0, True, ((AGAIN, carry_digest(CARRY), "whole"),), segments=segments
+    )
+    return [("gym-0", ReplySent(key, 1.0, 1)), sealed, ("trainer", OptimizerApplied(3, "w", "w", (row,)))]
+
+
+def test_a_row_says_which_of_its_tokens_are_of_which_weights():
+    begun = [asked(AGAIN, TWO), CallBegun(AGAIN, 2, carry_digest(CARRY)), restored(TWO), EngineStarted(AGAIN, 4, 4, -1, 0)]
+    steps = [*begun, TokensGenerated(AGAIN, 5, "whole"), CallEnded(AGAIN, "answered", 5, 4, 5, 8)]
+    at_worker = [("worker-0", event) for event in steps]
+
+    def trained(*segments):
+        return judged(TrainedIsWhatWasGenerated, *at_worker, *row_of(*segments), given=TERMS, start=saved(TWO), life=2)
+
+    assert trained((0, 4), (2, 1)) == []
+    assert "says that its tokens are of weights ()" in trained()[0]
+    assert "they are of ((0, 4), (2, 1))" in trained((0, 5))[0]
