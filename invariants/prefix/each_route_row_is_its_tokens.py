@@ -28,6 +28,7 @@ from protocol.judging import Terms, Violation
 
 STAGED = ("answered", "terminal-prefix")
 NO_SHAPE = (0, 0)
+WIDENED = {"uint8": "int16"}
 
 
 class EachRouteRowIsItsTokens(OnDisk):
@@ -146,10 +147,13 @@ class EachRouteRowIsItsTokens(OnDisk):
             self.available[call] = event.available
             if event.outcome != "whole":
                 self.misfits[call] = None
+        found = self.layouts.get(worker)
         if event.outcome == "whole":
+            wire = event.dtype if found is None else WIDENED.get(found.dtype, found.dtype)
+            if event.dtype not in ("", wire):
+                yield f"the route rows of {call} are held in {event.dtype} ({event.what}); the engine's are {wire}."
             return
         if event.outcome == "misfit":
-            found = self.layouts.get(worker)
             if found is None or self.shapes.get(call, NO_SHAPE) in (NO_SHAPE, (found.layers, found.top_k)):
                 yield f"the route rows of {call} are said not to fit ({event.reason}): no other shape stands before them."
         elif not self.terms.torn_routes:

@@ -170,6 +170,13 @@ def test_a_row_on_disk_ends_in_one_placeholder(row, wrong):
     assert (lines == []) if not wrong else wrong in lines[0]
 
 
+def test_rows_in_another_dtype_than_the_engines_break_I54():
+    rows = RoutesAssembled(CALL, "cut", 4, 5, 5, "whole", "", "int8")
+    assert found(EachRouteRowIsItsTokens, FOUND, rows) == []
+    (line,) = found(EachRouteRowIsItsTokens, EngineFound("fake", True, 2, 1, "uint8"), rows)
+    assert "are held in int8 (cut); the engine's are int16" in line
+
+
 # --- I55
 
 FIRST = block(1, 2, 3, 4)
