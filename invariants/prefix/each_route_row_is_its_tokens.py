@@ -28,6 +28,7 @@ from protocol.judging import Terms, Violation
 
 STAGED = ("answered", "terminal-prefix")
 NO_SHAPE = (0, 0)
+WIDENED = {"uint8": "int16"}
 
 
 class EachRouteRowIsItsTokens(OnDisk):
@@ -49,6 +50,7 @@ class EachRouteRowIsItsTokens(OnDisk):
         self.prefix: dict[str, str] = {}  # call -> digest of the rows that it was restored with
         self.routed: dict[str, str] = {}  # call -> digest of the rows that its engine made
         self.frozen: dict[str, CallFrozen] = {}
+        self.available: dict[str, int] = {}  # call -> rows that were there for its own row, as it was said
         self.shapes: dict[str, tuple[int, int]] = {}  # call -> layers and top_k of the rows that it was restored with
         self.restored: dict[str, int] = {}  # call -> tokens that it was restored with
         self.chunks: dict[str, dict[int, ChunkStaged]] = {}  # call -> its chunks by their first token
@@ -69,6 +71,7 @@ class EachRouteRowIsItsTokens(OnDisk):
             for known in (self.misfits, self.prefix, self.routed, self.frozen, self.restored, self.chunks, self.short):
                 known.pop(event.call, None)
             self.shapes.pop(event.call, None)
+            self.available.pop(event.call, None)
         elif isinstance(event, EngineFound):
             self.layouts[record.process] = event
         elif isinstance(event, CallFrozen):
@@ -113,6 +116,8 @@ class EachRouteRowIsItsTokens(OnDisk):
             return
         boundary = 1 if asked.previous > 0 else 0
         rows = boundary + asked.carry + event.generated
+        if self.available.get(call, 0) > rows - 1:
+            yield f"{self.available[call]} route rows of {call} are said to be there; {rows - 1} of its tokens were fed."
         if event.route_rows != rows:
             yield f"{call} is staged with {event.route_rows} route rows; its {event.generated} tokens need {rows}."
         if event.outcome == "terminal-prefix":
@@ -138,12 +143,17 @@ class EachRouteRowIsItsTokens(OnDisk):
 
     def _assembled(self, event: RoutesAssembled, worker: str) -> Iterator[str]:
         call = event.call
-        if event.what == "terminal" and event.outcome != "whole":
-            self.misfits[call] = None
+        if event.what == "terminal":
+            self.available[call] = event.available
+            if event.outcome != "whole":
+                self.misfits[call] = None
+        found = self.layouts.get(worker)
         if event.outcome == "whole":
+            wire = event.dtype if found is None else WIDENED.get(found.dtype, found.dtype)
+            if event.dtype not in ("", wire):
+                yield f"the route rows of {call} are held in {event.dtype} ({event.what}); the engine's are {wire}."
             return
         if event.outcome == "misfit":
-            found = self.layouts.get(worker)
             if found is None or self.shapes.get(call, NO_SHAPE) in (NO_SHAPE, (found.layers, found.top_k)):
                 yield f"the route rows of {call} are said not to fit ({event.reason}): no other shape stands before them."
         elif not self.terms.torn_routes:

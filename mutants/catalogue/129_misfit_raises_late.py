@@ -6,17 +6,19 @@ MUTANT = Mutant(
     number=129,
     name="misfit-raises-late",
     area="I",
-    fault="Routes that do not fit are raised where the call can no longer be given up.",
+    fault="Rows that do not fit behind a restored prefix raise, where the call has finished and can no longer be given up.",
     edits=(
         Edit(
-            scope="protocol.worker.routes.RouteReader.whole",
-            find="return found.block",
+            scope="protocol.worker.routes.CallRoutes.whole",
+            find="""
+if found.block is None:
+    return found
+""",
             put="""
 if found.block is None:
-    raise Refusal(f"{call}: routes {found.outcome}: {found.reason}", Cause.DATA)
-return found.block
+    raise IllegalStep(f"routes do not fit behind the restored prefix: {found.reason}")
 """,
-            also="from protocol.errors import Cause, Refusal",
+            also="from protocol.errors import IllegalStep",
         ),
     ),
     scenario="router-replay-misfits",

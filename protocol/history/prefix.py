@@ -247,7 +247,8 @@ class PrefixReleased(Event, frozen=True):
 class RoutesAssembled(Event, frozen=True):
     """Route rows of one call, put together on the cut's or the completion's own thread. Of ``available`` rows in the engine's
     pieces ``materialised`` were turned into bytes for it, one that was read twice counted twice. ``outcome``: whole | short |
-    misfit | unreadable: but for the first, the cut has failed, or the answer is staged without routes, for this ``reason``."""
+    misfit | unreadable: but for the first, the cut has failed, or the answer is staged without routes, for this ``reason``.
+    ``dtype`` of the rows ('' without)."""
 
     call: str
     what: str  # cut | terminal
@@ -256,6 +257,7 @@ class RoutesAssembled(Event, frozen=True):
     materialised: int
     outcome: str
     reason: str = ""
+    dtype: str = ""
 
 
 class MediaAdmitted(Event, frozen=True):

@@ -283,5 +283,5 @@ class RouteReader:
         return found.block
 
     def tell(self, call: str, what: str, routes: CallRoutes, found: Assembled) -> None:
-        rows = row_count(found.block) if found.block is not None else 0
-        self.rt.record(RoutesAssembled(call, what, rows, routes.rows, found.materialised, found.outcome, found.reason))
+        rows, dtype = (row_count(found.block), found.block.dtype) if found.block is not None else (0, "")
+        self.rt.record(RoutesAssembled(call, what, rows, routes.rows, found.materialised, found.outcome, found.reason, dtype))

@@ -107,6 +107,7 @@ def test_a_call_that_was_cut_whole_is_staged_with_the_rows_of_its_cut():
         ([restored(ROWS, routes="a"), EngineStarted(AGAIN, 4, 4, -1, 0, False, "b")], "than its engine made for its prefix"),
         ([asked(), RoutesAssembled(CALL, "cut", 0, 9, 0, "unreadable", "x")], "(cut, unreadable: x); its engine has them all"),
         ([asked(), RoutesAssembled(CALL, "cut", 0, 9, 0, "misfit", "x")], "are said not to fit (x)"),
+        ([asked(), RoutesAssembled(CALL, "terminal", 7, 7, 7, "whole"), ended(7, OWN)], "are said to be there; 6 of its tokens"),
         (
             [FOUND, asked(AGAIN, ROWS), restored(ROWS, shape=(2, 1)), RoutesAssembled(AGAIN, "terminal", 0, 9, 0, "misfit", "x")],
             "are said not to fit (x)",
@@ -167,6 +168,13 @@ def test_a_row_on_disk_ends_in_one_placeholder(row, wrong):
     path = next(path for path in files if path.endswith("rollout_staging.msgpack"))
     lines = found(EachRouteRowIsItsTokens, start={**files, path: pack([[CALL, row]])})
     assert (lines == []) if not wrong else wrong in lines[0]
+
+
+def test_rows_in_another_dtype_than_the_engines_break_I54():
+    rows = RoutesAssembled(CALL, "cut", 4, 5, 5, "whole", "", "int8")
+    assert found(EachRouteRowIsItsTokens, FOUND, rows) == []
+    (line,) = found(EachRouteRowIsItsTokens, EngineFound("fake", True, 2, 1, "uint8"), rows)
+    assert "are held in int8 (cut); the engine's are int16" in line
 
 
 # --- I55
