@@ -74,6 +74,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     contract: Contract = Contract()
     relative_rewards: bool = False  # siblings are rewarded against each other
     media: bool = False  # prompts hold images or videos
+    torn_routes: bool = False  # an engine may lack a piece of a call's routes, or give one that nobody can read
 
 
 class RunStatus(msgspec.Struct, frozen=True):

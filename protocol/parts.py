@@ -64,7 +64,8 @@ class Output(Protocol):
 
     ``tokens`` and ``logprobs`` are what *this* request generated, a restored prefix left out; ``routed`` of those tokens have
     a route row in a piece (-1: the engine records none). Each may have grown at each look at it: take a length once, and use
-    it. ``finish``: '' while it runs, then stop | length | aborted.
+    it. ``finish``: '' while it runs, then stop | length | aborted. ``dropped``: an output of this request never came here, so
+    that these lists lack tokens in their middle until the call is over: they are whole then.
     """
 
     @property
@@ -73,6 +74,8 @@ class Output(Protocol):
     def logprobs(self) -> Sequence[float]: ...
     @property
     def routed(self) -> int: ...
+    @property
+    def dropped(self) -> bool: ...
     @property
     def pieces(self) -> Sequence[RoutePiece]:
         """Route pieces of a call that has finished, as they came with its last output; none before, and none without routes."""

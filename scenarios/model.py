@@ -83,6 +83,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             contract=self.contract,
             relative_rewards=self.environment in RELATIVE,
             media=self.environment in WITH_MEDIA,
+            torn_routes=any((self.profile.get("routes") or {}).get(name) for name in ("short", "torn")),
         )
 
     def _job_in(self, life: int) -> Job:

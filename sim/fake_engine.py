@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ from sim.fake_tokenizer import STOP_TOKEN, FakeTokenizer
 from sim.media import FakeMedia, MediaStore
 from sim.runtime import SimRuntime
 
+T = TypeVar("T")
 VOCABULARY = 50_000
 INSTANT_S = 1e-9  # shorter waits are over: a clock's rounding is not waited for
 LENGTH_CLASSES = 4  # ordinals fall into this many classes of natural length
@@ -41,6 +42,8 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     race: float = 0.25  # chance that the engine appends a token between two looks at its output
     stop_token: bool = False  # a call that ends by itself ends in a token that is no part of its text
     position_keyed_draws: bool = True
+    release: str = "fake"
+    drops: int = 0  # one call in so many loses an output on its way: a token, until the call is over (0: none)
     routes: RouteKnobs | None = None  # a mixture of experts, and which of them each token goes to
 
     @classmethod
@@ -80,7 +83,7 @@ class FakeEngine:
     def capabilities(self) -> Capabilities:
         routes = self.profile.routes
         return Capabilities(
-            release="fake",
+            release=self.profile.release,
             position_keyed_draws=self.profile.position_keyed_draws,
             routes=routes.layout if routes is not None else None,
         )
@@ -97,7 +100,7 @@ class FakeEngine:
             first = len(call.prefix) if self.profile.position_keyed_draws else 0
             limit = -1 if call.limit is None else call.limit
             _, whole = self.tokenizer.read(call.prefix)
-            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first, inside=not whole))
+            self.rt.record(EngineStarted(call.call, len(call.prefix), limit, seed, first, not whole, self.routed_before(call)))
         return output
 
     def abort(self, call: str) -> None:
@@ -169,15 +172,32 @@ class FakeEngine:
 
     def recalled(self, call: EngineCall) -> tuple[float, ...] | None:
         """Logprobs of a prefix as this engine published it, under whatever weights; None if it never did."""
+        versions = self.versions_of(call)
+        if versions is None:
+            return None
         asked = call.ordinal, call.generation, call.turn
-        known = [self.answer(*asked, version, len(call.prefix)) for version in range(call.version, -1, -1)] if call.prefix else []
-        out: list[float] = []
+        known = {version: self.answer(*asked, version, len(call.prefix))[1] for version in dict.fromkeys(versions)}
+        return tuple(known[version][position] for position, version in enumerate(versions))
+
+    def versions_of(self, call: EngineCall) -> tuple[int, ...] | None:
+        """Weights of each token of a prefix; None if no weights, or not only these, give that token."""
+        asked, size = (call.ordinal, call.generation, call.turn), len(call.prefix)
+        known = [(version, self.answer(*asked, version, size)[0]) for version in range(call.version + 1)] if size else []
+        out: list[int] = []
         for position, token in enumerate(call.prefix):
-            found = next((logprobs[position] for tokens, logprobs in known if tokens[position] == token), None)
-            if found is None:
+            found = [version for version, tokens in known if tokens[position] == token]
+            if len(found) != 1:
                 return None
-            out.append(found)
+            out.append(found[0])
         return tuple(out)
+
+    def routed_before(self, call: EngineCall) -> str:
+        """``routes_digest`` of the rows of a prefix and of the carry before it, as they were made; '' where nobody can say."""
+        versions = self.versions_of(call)
+        if self.experts is None or not versions:
+            return ""
+        # The carry was fed together with the first of these tokens.
+        return self.experts.digest_before(call, (versions[0],) * len(call.carry) + versions)
 
     def answer(
         self, ordinal: int, generation: int, turn: int, version: int, at_least: int = 0
@@ -221,6 +241,8 @@ class FakeOutput:
         self.seen: list[int] = []
         self.scored: list[float] = []
         self.aborted = False
+        drawn_drop = profile.drops and keyed(call.ordinal, call.generation, call.turn, 1) % profile.drops == 0
+        self.hole = self.count // 3 if drawn_drop else self.count  # the token that gets lost
         self.over = rt.signal()
         self.routes: FakeRoutes | None = None
         if engine.experts is not None:
@@ -289,12 +311,22 @@ class FakeOutput:
         self.advance()
         if not self.aborted and len(self.seen) < self.count and self.engine.races(self.call.call):
             self.publish(len(self.seen) + 1, 0)
-        return self.seen
+        return self.received(self.seen)
 
     @property
     def logprobs(self) -> Sequence[float]:
         self.advance()
-        return self.scored
+        return self.received(self.scored)
+
+    def received(self, published: list[T]) -> Sequence[T]:
+        """What came of it; the last output of a call has all of it."""
+        if len(published) <= self.hole or len(self.seen) == self.count:
+            return published
+        return published[: self.hole] + published[self.hole + 1 :]
+
+    @property
+    def dropped(self) -> bool:
+        return len(self.seen) > self.hole
 
     @property
     def routed(self) -> int:

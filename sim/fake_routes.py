@@ -72,6 +72,23 @@ class Experts:
         )
         return ids.translate(self._folded)
 
+    def digest_before(self, call: EngineCall, versions: Sequence[int]) -> str:
+        """``routes_digest`` of the tokens from the call's carry on, each made by its weights, when none of them was restored."""
+        first = call.previous_length
+        places: dict[int, list[int]] = {}
+        for offset, version in enumerate(versions):
+            places.setdefault(version, []).append(first + offset)
+        digests: list[str] = []
+        for version, positions in places.items():
+            whole = msgspec.structs.replace(call, version=version, prefix=())
+            digests.append(self.digest(whole, positions[0], positions[-1] + 1))
+        return digests_added(digests)
+
+    def digest(self, call: EngineCall, first: int, end: int) -> str:
+        """``routes_digest`` of rows [first, end): the engine's own word, no table of the core's dtypes stands between."""
+        knobs = self.knobs
+        return routes_digest(RouteBlock("int32", knobs.layers, knobs.top_k, _spread(self.ids(call, first, end), 4)), first)
+
 
 def _spread(ids: bytes, size: int) -> bytes:
     """Ids of ``size`` bytes, little-endian."""
@@ -150,11 +167,4 @@ class FakeRoutes:
         ranges = [(self.first, end)]
         if self.call.prefix:
             ranges = [(self.first, self.call.previous_length), (self.start, end)]
-        return digests_added([self._digest(first, last) for first, last in ranges])
-
-    def _digest(self, first: int, end: int) -> str:
-        # The engine's own word: no table of the core's dtypes stands between it and its ids.
-        knobs = self.experts.knobs
-        return routes_digest(
-            RouteBlock("int32", knobs.layers, knobs.top_k, _spread(self.experts.ids(self.call, first, end), 4)), first
-        )
+        return digests_added([self.experts.digest(self.call, first, last) for first, last in ranges])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from protocol.config import Level
 from protocol.history import (
+    CallBegun,
     CallEnded,
     CallFrozen,
     ChunkIssued,
@@ -23,6 +24,8 @@ from protocol.history import (
 )
 from protocol.judging import Judge, Terms, Violation
 
+GIVEN_UP = ("aborted", "rejected")
+
 
 class AFailedCutLeavesNothing(Judge):
     """A call that is frozen is sealed or rolled back before its receipt leaves; a cut that fails leaves its staged count and its
@@ -33,7 +36,7 @@ class AFailedCutLeavesNothing(Judge):
 
     invariant = "I48"
     needs = (CallFrozen, CutRolledBack)
-    sees = (CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, ChunkStaged, CutAcknowledged, CutAsked, CutSealed,
+    sees = (CallBegun, CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, ChunkStaged, CutAcknowledged, CutAsked, CutSealed,
             PrefixRestored, ProcessKilled, ReceiptSent)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
@@ -43,6 +46,7 @@ class AFailedCutLeavesNothing(Judge):
         self.frozen: dict[str, CallFrozen] = {}
         self.where: dict[str, str] = {}  # frozen call -> its worker
         self.rows: dict[str, dict[str, None]] = {}  # call -> rows of its last cut that may lie in staging
+        self.running: dict[str, int] = {}  # call -> how often it was asked for and has not ended
         self.failed: dict[str, None] = {}  # rolled back, until it is acknowledged
 
     @classmethod
@@ -76,7 +80,14 @@ class AFailedCutLeavesNothing(Judge):
                 if call in self.frozen and self.where[call] == record.process:
                     yield f"the receipt of {event.checkpoint} leaves, and {call} is still frozen."
                 yield from self._left(call, "its receipt leaves")
+        elif isinstance(event, CallBegun):
+            self.running[event.call] = self.running.get(event.call, 0) + 1
         elif isinstance(event, CallEnded):
+            self.running[event.call] = self.running.get(event.call, 1) - 1
+            if self.running[event.call] > 0:
+                return  # asked again meanwhile: what is known of it is the newer one's
+            if event.call in self.frozen and event.outcome in GIVEN_UP:
+                return  # its cut goes on without it: it must still be sealed or rolled back before the receipt leaves
             if event.call in self.frozen:
                 yield f"{event.call} ended ({event.outcome}) while it is frozen."
             yield from self._left(event.call, "it ends")
@@ -129,5 +140,5 @@ class AFailedCutLeavesNothing(Judge):
             yield f"{next(iter(left))} of a cut of {call} that failed may still be staged when {when}."
 
     def _forget(self, call: str) -> None:
-        for known in (self.sealed, self.frozen, self.where, self.rows, self.failed):
+        for known in (self.sealed, self.frozen, self.where, self.rows, self.failed, self.running):
             known.pop(call, None)

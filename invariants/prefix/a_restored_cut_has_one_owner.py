@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from protocol.config import Level
 from protocol.history import (
+    CallAsked,
     CallEnded,
     ChunkIssued,
     ChunksDiscarded,
@@ -29,7 +30,7 @@ class ARestoredCutHasOneOwner(Judge):
 
     invariant = "OWNER-1"
     needs = (PrefixClaimed, PrefixReleased)
-    sees = (CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, PrefixRestored, ProcessKilled, RowStagedDone)
+    sees = (CallAsked, CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, PrefixRestored, ProcessKilled, RowStagedDone)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -60,6 +61,8 @@ class ARestoredCutHasOneOwner(Judge):
             yield from self._released(event)
         elif isinstance(event, RowStagedDone):
             self.staged[event.call] = None
+        elif isinstance(event, CallAsked):
+            self.staged.pop(event.call, None)
         elif isinstance(event, ChunkIssued):
             self.gone.pop(event.key, None)  # written anew
         elif isinstance(event, (ChunksLeft, ChunksDiscarded)):
@@ -89,6 +92,8 @@ class ARestoredCutHasOneOwner(Judge):
         owner = self.owner.pop(event.digest, ("nobody", ""))[0]
         if owner != event.call:
             yield f"{event.call} gives up the cut {event.digest[:12]} ({event.outcome}), which {owner} owns."
+        if event.outcome == "released" and event.call in self.staged:
+            yield f"{event.call} has used the cut {event.digest[:12]} for a row of its own, and gives it back for others."
         if event.outcome == "consumed":
             self.consumed[event.digest] = event.call
             if event.call not in self.staged:

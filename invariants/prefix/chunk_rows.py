@@ -55,6 +55,7 @@ class ChunkRows:
         self.there: dict[str, str] = {}
         self.owners: dict[str, dict[str, None]] = {}
         self.where: dict[str, str] = {}  # running call -> worker
+        self.running: dict[str, int] = {}  # call -> how often it was asked for and has not ended
         self.waiting: dict[str, None] = {}
         self.left: dict[str, None] = {}  # handed to the clean-up
         self.acked: dict[str, None] = {}  # named by a receipt of the open checkpoint
@@ -82,13 +83,14 @@ class ChunkRows:
         event: Any = record.event
         kind = type(event)
         if kind is CallAsked:
-            self.owners[event.call] = dict.fromkeys(event.keys)
+            self.owners.setdefault(event.call, {}).update(dict.fromkeys(event.keys))
             self.where[event.call] = record.process
             for key in event.keys:
                 self.waiting.pop(key, None)
         elif kind is CallBegun:
             self.owners.setdefault(event.call, {})
             self.where[event.call] = record.process
+            self.running[event.call] = self.running.get(event.call, 0) + 1
         elif kind is ChunkIssued or kind is ChunkStaged:
             self.there[event.key] = event.call
             for rows in self.saving.values():
@@ -102,6 +104,9 @@ class ChunkRows:
         elif kind is ChunksLeft:
             self.left.update(dict.fromkeys(event.keys))
         elif kind is CallEnded:
+            self.running[event.call] = self.running.get(event.call, 1) - 1
+            if self.running[event.call] > 0:
+                return  # asked again meanwhile: its rows are the newer one's
             rows = self.owners.pop(event.call, {})
             self.where.pop(event.call, None)
             if event.outcome in ("aborted", "rejected"):
@@ -109,6 +114,7 @@ class ChunkRows:
         elif kind is ProcessKilled:
             for call in [call for call, worker in self.where.items() if worker == event.process]:
                 self.dead.update(dict.fromkeys(self.owners.pop(call, {})))
+                self.running.pop(call, None)
                 del self.where[call]
             # What it was to delete is forgotten with it: the rows stay until their group goes.
             self.dead.update(self.left)

@@ -86,6 +86,8 @@ class DurablePrefixes:
             yield from self._generated(event)
         elif isinstance(event, CallAsked):
             self.asked[event.call] = event
+            for known in (self.rows, self.whole, self.claimed, self.restored):
+                known.pop(event.call, None)  # the same call asked again is another one
         elif isinstance(event, RowStagedDone):
             self.rows[event.call] = None
         elif isinstance(event, ChunkStaged):
@@ -123,10 +125,11 @@ class DurablePrefixes:
         count, content = self.whole.get(call, (-1, ""))
         if 0 <= count < event.count:
             yield f"the cut of {call} holds {event.count} tokens, the engine published {count}"
-        if count == event.count and content != event.content:
-            yield f"the cut of all {count} tokens of {call} does not hold what the engine published"
-        self.claimed.setdefault(call, {})[event.count] = event.content
-        self.cut[event.keys] = event
+        if event.content:  # else it is what the call came with, and has not begun to go on from
+            if count == event.count and content != event.content:
+                yield f"the cut of all {count} tokens of {call} does not hold what the engine published"
+            self.claimed.setdefault(call, {})[event.count] = event.content
+            self.cut[event.keys] = event
         if not event.keys:
             yield f"the durable prefix of {call} names no chunk"
             return
@@ -134,7 +137,13 @@ class DurablePrefixes:
 
     def _chain(self, event: CutAcknowledged) -> Iterator[str]:
         """What was staged under the keys that an acknowledgement names; chunks of an earlier life are on disk."""
-        before = self.restored.get(event.call)
+        before, asked = self.restored.get(event.call), self.asked.get(event.call)
+        if (
+            before is None
+            and asked is not None
+            and (event.keys, event.count, event.digest) == (asked.keys, asked.prefix, asked.digest)
+        ):
+            return  # it has not begun to go on from what it came with
         inherited = before.keys if before is not None else ()
         end = 0
         for key in event.keys:

@@ -11,22 +11,35 @@ from invariants.durability.payload import CANONICAL, STAGING, OnDisk, Payload
 from invariants.prefix.chunks import read_chunk
 from invariants.prefix.routes import added, block_of, missing_rows, rows_of, torn_rows
 from protocol.config import Level
-from protocol.history import CallAsked, CallEnded, ChunkStaged, PrefixRestored, Record, RoutesAssembled, TokensGenerated
+from protocol.history import (
+    CallAsked,
+    CallEnded,
+    CallFrozen,
+    ChunkStaged,
+    EngineFound,
+    EngineStarted,
+    PrefixRestored,
+    Record,
+    RoutesAssembled,
+    TokensGenerated,
+)
 from protocol.identity import is_chunk
 from protocol.judging import Terms, Violation
 
 STAGED = ("answered", "terminal-prefix")
+NO_SHAPE = (0, 0)
 
 
 class EachRouteRowIsItsTokens(OnDisk):
     """With router replay a chunk holds exactly one route row for each of its tokens, and the first one those of the carry before
     them; a call's own row holds one for each token behind the boundary row of its parent's last one; a row is the sentinel only
-    where its token was fed to nobody; and every other one is, at its place, what the engine routed.
+    where its token was fed to nobody; every other one is, at its place, what the engine routed; and none is done without for
+    any other reason than that the engine does not have it, or that nobody can read it.
     """
 
     invariant = "I54"
     needs = (ChunkStaged, CallEnded)
-    sees = (CallAsked, PrefixRestored, RoutesAssembled, TokensGenerated)
+    sees = (CallAsked, CallFrozen, EngineFound, EngineStarted, PrefixRestored, RoutesAssembled, TokensGenerated)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -35,6 +48,12 @@ class EachRouteRowIsItsTokens(OnDisk):
         self.misfits: dict[str, None] = {}  # calls of which it was said that they are staged without routes
         self.prefix: dict[str, str] = {}  # call -> digest of the rows that it was restored with
         self.routed: dict[str, str] = {}  # call -> digest of the rows that its engine made
+        self.frozen: dict[str, CallFrozen] = {}
+        self.shapes: dict[str, tuple[int, int]] = {}  # call -> layers and top_k of the rows that it was restored with
+        self.restored: dict[str, int] = {}  # call -> tokens that it was restored with
+        self.chunks: dict[str, dict[int, ChunkStaged]] = {}  # call -> its chunks by their first token
+        self.layouts: dict[str, EngineFound] = {}  # by worker
+        self.short: dict[str, RoutesAssembled] = {}  # calls whose own row is staged without: rows are said to be missing
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -47,15 +66,25 @@ class EachRouteRowIsItsTokens(OnDisk):
         event = record.event
         if isinstance(event, CallAsked):
             self.asked[event.call] = event
-            for known in (self.misfits, self.prefix, self.routed):
+            for known in (self.misfits, self.prefix, self.routed, self.frozen, self.restored, self.chunks, self.short):
                 known.pop(event.call, None)
+            self.shapes.pop(event.call, None)
+        elif isinstance(event, EngineFound):
+            self.layouts[record.process] = event
+        elif isinstance(event, CallFrozen):
+            self.frozen[event.call] = event
         elif isinstance(event, ChunkStaged):
+            self.chunks.setdefault(event.call, {})[event.start] = event
             yield from self._chunk(event)
         elif isinstance(event, PrefixRestored):
             self.prefix[event.call] = event.routes
+            self.restored[event.call] = event.count
+            self.shapes[event.call] = event.shape
+        elif isinstance(event, EngineStarted):
+            if event.routes and self.prefix.get(event.call, event.routes) != event.routes:
+                yield f"{event.call} goes on with other route rows, or at other places, than its engine made for its prefix."
         elif isinstance(event, RoutesAssembled):
-            if event.what == "terminal" and event.outcome != "whole":
-                self.misfits[event.call] = None
+            yield from self._assembled(event, record.process)
         elif isinstance(event, TokensGenerated):
             if event.routes:
                 self.routed[event.call] = event.routes
@@ -77,6 +106,8 @@ class EachRouteRowIsItsTokens(OnDisk):
         if event.route_rows < 0:
             if call not in self.misfits:
                 yield f"{call} is staged without routes, and nothing says why."
+            elif call in self.short:
+                yield from self._short(self.short[call], event.generated - 1)
             return
         if asked is None:
             return
@@ -92,6 +123,44 @@ class EachRouteRowIsItsTokens(OnDisk):
             right = None
         if right is not None and added((event.routed, event.boundary)) != right:
             yield f"{call} is staged with other route rows, or at other places, than its engine and its prefix have."
+        cut = self._cut_whole(call, event.generated)
+        if cut is not None and event.routed != cut:
+            yield f"{call} was cut whole with other route rows, or at other places, than it is staged with."
+
+    def _cut_whole(self, call: str, generated: int) -> str | None:
+        """Digest of all rows that its prefix and its chunks have; None if they are not of all its tokens."""
+        parts, end = [self.prefix.get(call, "")], self.restored.get(call, 0)
+        chunks = self.chunks.get(call, {})
+        while end in chunks and end < generated:
+            parts.append(chunks[end].routes)
+            end = chunks[end].end
+        return added(parts) if chunks and end == generated else None
+
+    def _assembled(self, event: RoutesAssembled, worker: str) -> Iterator[str]:
+        call = event.call
+        if event.what == "terminal" and event.outcome != "whole":
+            self.misfits[call] = None
+        if event.outcome == "whole":
+            return
+        if event.outcome == "misfit":
+            found = self.layouts.get(worker)
+            if found is None or self.shapes.get(call, NO_SHAPE) in (NO_SHAPE, (found.layers, found.top_k)):
+                yield f"the route rows of {call} are said not to fit ({event.reason}): no other shape stands before them."
+        elif not self.terms.torn_routes:
+            why = f"{event.what}, {event.outcome}: {event.reason}"
+            yield f"{call} is to do without its route rows ({why}); its engine has them all."
+        elif event.outcome == "short" and event.what == "terminal":
+            self.short[call] = event
+        elif event.outcome == "short" and call in self.frozen:
+            frozen = self.frozen[call]
+            yield from self._short(event, frozen.count - bool(frozen.finish))
+
+    def _short(self, event: RoutesAssembled, fed: int) -> Iterator[str]:
+        """``fed`` tokens of those that it has generated have a row: are they, and those before them, really missing?"""
+        asked = self.asked.get(event.call)
+        if asked is not None and event.available >= (1 if asked.previous > 0 else 0) + asked.carry + fed:
+            found = f"its engine has {event.available}, which is enough"
+            yield f"{event.call} is to do without its route rows ({event.reason}); {found}."
 
     # --- what lies on disk
 

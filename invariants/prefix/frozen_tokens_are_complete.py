@@ -9,7 +9,7 @@ from invariants.durability.payload import STAGING, OnDisk, Payload
 from invariants.prefix.chunks import read_chunk
 from invariants.prefix.routes import rows_in
 from protocol.config import Level
-from protocol.history import CallFrozen, ChunkStaged, Record
+from protocol.history import CallBegun, CallFrozen, ChunkStaged, Record, TokensGenerated
 from protocol.identity import is_chunk
 from protocol.judging import Terms, Violation
 
@@ -21,11 +21,13 @@ class FrozenTokensAreComplete(OnDisk):
 
     invariant = "I46"
     needs = (CallFrozen, ChunkStaged)
+    sees = (CallBegun, TokensGenerated)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.replay = terms.job.router_replay.enabled
         self.frozen: dict[str, CallFrozen] = {}
+        self.whole: dict[str, int] = {}  # call that has finished -> its tokens
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -33,6 +35,13 @@ class FrozenTokensAreComplete(OnDisk):
 
     def on(self, record: Record) -> Iterable[Violation]:
         event = record.event
+        if isinstance(event, TokensGenerated):
+            if event.content:  # the last one
+                self.whole[event.call] = event.count
+            return ()
+        if isinstance(event, CallBegun):
+            self.whole.pop(event.call, None)
+            return ()
         if isinstance(event, CallFrozen):
             self.frozen[event.call] = event
             return [self.broken(text, record) for text in self._incomplete(event)]
@@ -47,6 +56,8 @@ class FrozenTokensAreComplete(OnDisk):
             yield f"{call} is frozen at {count} tokens; it has {tokens} and {logprobs} logprobs."
         if self.replay and count > routes + (1 if event.finish else 0):
             yield f"{call} is frozen at {count} tokens; it has {routes} route rows."
+        if not event.finish and self.whole.get(call) == count:
+            yield f"{call} has finished with {count} tokens, and its freeze does not say so."
         if event.finish and count != tokens:
             yield f"{call} has finished with {tokens} tokens, and is frozen at {count}."
         if not 0 <= event.inherited <= event.staged <= count or count == 0:

@@ -12,6 +12,8 @@ from protocol.history import (
     CallBegun,
     CallEnded,
     ChunkIssued,
+    ChunksDiscarded,
+    ChunksLeft,
     CutAcknowledged,
     CutAnswered,
     CutAsked,
@@ -21,7 +23,6 @@ from protocol.history import (
     FaultInjected,
     GateClosed,
     GateCloseIgnored,
-    LifecycleWaited,
     MediaCompared,
     ProcessKilled,
     ProcessStalled,
@@ -62,9 +63,9 @@ class OneCallFailsAlone(Judge):
 
     invariant = "I47"
     needs = (CutAsked, CutAcknowledged, ReceiptSent)
-    sees = (CallAsked, CallBegun, CallEnded, ChunkIssued, CutAnswered, EngineAborted, EngineFound, EngineStarted, FaultInjected,
-            GateClosed, GateCloseIgnored, LifecycleWaited, MediaCompared, ProcessKilled, ProcessStalled, RoutesAssembled,
-            RowStagedDone, TokensGenerated)  # fmt: skip
+    sees = (CallAsked, CallBegun, CallEnded, ChunkIssued, ChunksDiscarded, ChunksLeft, CutAnswered, EngineAborted, EngineFound,
+            EngineStarted, FaultInjected, GateClosed, GateCloseIgnored, MediaCompared, ProcessKilled, ProcessStalled,
+            RoutesAssembled, RowStagedDone, TokensGenerated)  # fmt: skip
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -76,6 +77,7 @@ class OneCallFailsAlone(Judge):
         self.open: dict[tuple[str, str, str], Inventory] = {}  # worker, checkpoint, inventory digest
         self.tries: dict[str, list[int]] = {}  # call -> rows of each put of its row in this cut
         self.unread: dict[str, None] = {}  # calls that rest on media which nobody can read
+        self.unput: dict[str, None] = {}  # calls whose newest put has failed, and was taken back
         self.misfits: dict[str, None] = {}  # calls whose routes did not fit in this cut
         self.disturbed = False  # a process or a connection has failed in this life
 
@@ -84,12 +86,9 @@ class OneCallFailsAlone(Judge):
         return terms.job.level >= Level.PREFIX
 
     def on(self, record: Record) -> Iterable[Violation]:
-        handle = getattr(self, _HANDLERS.get(type(record.event), "_nothing"))
+        handle = getattr(self, _HANDLERS[type(record.event)])
         found: Iterable[Violation] | None = handle(record.event, record)
         return found or ()
-
-    def _nothing(self, event: LifecycleWaited, record: Record) -> None:
-        pass
 
     # --- calls
 
@@ -146,6 +145,11 @@ class OneCallFailsAlone(Judge):
 
     def _issued(self, event: ChunkIssued, record: Record) -> None:
         self.tries.setdefault(event.call, []).append(event.rows)
+        self.unput.pop(event.call, None)
+
+    def _deleted(self, event: ChunksDiscarded | ChunksLeft, record: Record) -> None:
+        if event.why == "put-failed":
+            self.unput[event.call] = None
 
     def _routes(self, event: RoutesAssembled, record: Record) -> None:
         if event.outcome != "whole":
@@ -170,7 +174,7 @@ class OneCallFailsAlone(Judge):
         if inventory.timeout_s > 0 and inventory.began >= 0 and record.time >= inventory.began + inventory.timeout_s - SLACK_S:
             yield "the deadline had passed"
         tries = self.tries.get(call, ())
-        if len(tries) > 1 and tries[-1] == 1:  # with the others of its batch, and then alone
+        if len(tries) > 1 and tries[-1] == 1 and call in self.unput:  # with the others of its batch, and then alone
             yield "its row could not be put"
         if tries and inventory.timeout_s > 0 and inventory.began >= 0:
             # A put has half of the time that is left: who has used it up may not get a second one.
@@ -223,6 +227,8 @@ _HANDLERS = {
     GateClosed: "_closed",
     GateCloseIgnored: "_ignored",
     ChunkIssued: "_issued",
+    ChunksDiscarded: "_deleted",
+    ChunksLeft: "_deleted",
     RoutesAssembled: "_routes",
     CutAcknowledged: "_acknowledged",
     ReceiptSent: "_sent",

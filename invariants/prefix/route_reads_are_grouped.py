@@ -11,6 +11,7 @@ from protocol.history import (
     CallFrozen,
     CutAcknowledged,
     CutAsked,
+    CutRolledBack,
     HandoffDone,
     ReceiptSent,
     Record,
@@ -21,7 +22,8 @@ from protocol.judging import Judge, Terms, Violation
 
 ENGINE = "engine"
 GROUP_MAX = 64
-PER_CALL = "per_call"
+PER_CALL, NEW_CHUNKS = "per_call", "new_chunks"
+SLACK_S = 1e-6
 
 
 @dataclass
@@ -36,14 +38,14 @@ class Reading:
 
 
 class RouteReadsAreGrouped(Judge):
-    """Routes are read from an engine's loop only with router replay, in groups of at most min(batch size, 64) calls and the token
-    budget, in no more handoffs than the packing of an inventory needs; the loop copies lists and turns no row into bytes; and
-    each row is turned into bytes once for a cut.
+    """Routes are read from an engine's loop only with router replay and for an inventory that is being cut, in groups of at most
+    min(batch size, 64) calls and the token budget, in no more handoffs than the packing of an inventory needs; the loop copies
+    lists and turns no row into bytes; and each row is turned into bytes once for a cut.
     """
 
     invariant = "I56"
     needs = (CutAsked, CutAcknowledged)
-    sees = (CallAsked, CallFrozen, HandoffDone, ReceiptSent, RoutesAssembled, TokensGenerated)
+    sees = (CallAsked, CallFrozen, CutRolledBack, HandoffDone, ReceiptSent, RoutesAssembled, TokensGenerated)
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
@@ -57,6 +59,10 @@ class RouteReadsAreGrouped(Judge):
         self.asked: dict[str, CallAsked] = {}
         self.tokens: dict[str, int] = {}  # of a call, as far as it is known
         self.workers: dict[str, Reading] = {}
+        self.open: dict[str, dict[tuple[str, str], None]] = {}  # worker -> inventories that it has not answered
+        self.whole = job.router_replay.read_mode != NEW_CHUNKS
+        self.frozen: dict[str, dict[str, int]] = {}  # worker -> frozen calls whose rows are still to be read -> positions
+        self.over: dict[str, float] = {}  # worker -> when its last receipt was sent
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -77,23 +83,32 @@ class RouteReadsAreGrouped(Judge):
             self.tokens[event.call] = max(event.count, self.tokens.get(event.call, 0))
         elif isinstance(event, CallFrozen):
             self.tokens[event.call] = max(event.published[0], self.tokens.get(event.call, 0))
+            if not event.finish and event.count > event.staged:
+                self.frozen.setdefault(record.process, {})[event.call] = self._positions(event.call, event.count)
+        elif isinstance(event, CutRolledBack):
+            self.frozen.get(record.process, {}).pop(event.call, None)
         elif isinstance(event, CutAsked):
             reading = self.workers.get(event.worker)
             if reading is None or reading.checkpoint != event.checkpoint or reading.answered == reading.asked:
                 reading = self.workers[event.worker] = Reading(event.checkpoint)
+            self.open.setdefault(event.worker, {})[event.checkpoint, event.inventory] = None
+            self.frozen.pop(event.worker, None)
             reading.asked += 1
             reading.calls.update(dict.fromkeys(event.calls))
         elif isinstance(event, ReceiptSent):
+            self.open.get(record.process, {}).pop((event.checkpoint, event.inventory), None)
+            self.over[record.process] = record.time
             yield from self._sent(event, record.process)
         elif isinstance(event, HandoffDone):
-            yield from self._handed(event, record.process)
+            yield from self._handed(event, record)
         elif isinstance(event, RoutesAssembled) and event.materialised > event.available:
             yield (
                 f"{event.materialised} route rows of {event.call} were turned into bytes ({event.what}); its engine has "
                 f"{event.available}."
             )
 
-    def _handed(self, event: HandoffDone, worker: str) -> Iterator[str]:
+    def _handed(self, event: HandoffDone, record: Record) -> Iterator[str]:
+        worker = record.process
         if event.loop != ENGINE:
             return
         self.read = True
@@ -105,8 +120,20 @@ class RouteReadsAreGrouped(Judge):
             yield f"{event.items} calls are handed to {worker}'s engine loop at once; {self.calls_max} are allowed."
         if event.positions > self.positions_max and event.items > 1:
             yield f"{event.positions} token positions are handed over at once; {self.positions_max} are allowed."
+        asked_at = record.time - event.waited_s - event.held_s  # a function whose caller has left comes to its end
+        if not self.open.get(worker) and asked_at > self.over.get(worker, -1.0) + SLACK_S:
+            yield f"{event.items} calls are handed to {worker}'s engine loop, and no inventory is being cut there."
         if worker in self.workers:
             self.workers[worker].handoffs += 1
+        yield from self._unsaid(event, worker)
+
+    def _unsaid(self, event: HandoffDone, worker: str) -> Iterator[str]:
+        """Calls are read in the order in which they were frozen, all their rows: so much is handed over, whatever is said."""
+        frozen = self.frozen.get(worker, {})
+        calls = list(frozen)[: event.items]
+        stand_for = sum(frozen.pop(call) for call in calls)
+        if len(self.open.get(worker, {})) == 1 and len(calls) == event.items and self.whole and event.positions < stand_for:
+            yield f"{event.positions} token positions are said to be handed over; they are {stand_for}, of {event.items} calls."
 
     def _sent(self, event: ReceiptSent, worker: str) -> Iterator[str]:
         reading = self.workers.get(worker)
@@ -123,6 +150,8 @@ class RouteReadsAreGrouped(Judge):
         if reading.handoffs > most:
             yield f"{reading.handoffs} handoffs of {worker}'s engine loop for {calls} calls of an inventory; {most} are enough."
 
-    def _positions(self, call: str) -> int:
+    def _positions(self, call: str, tokens: int | None = None) -> int:
+        """Rows of a call of so many tokens (of as many as are known of it): of its parent's last one and its carry, too."""
         asked = self.asked.get(call)
-        return self.tokens.get(call, self.limit) + (0 if asked is None else asked.carry + 1)
+        before = 0 if asked is None else asked.carry + (1 if asked.previous > 0 else 0)
+        return before + (self.tokens.get(call, self.limit) if tokens is None else tokens)

@@ -59,6 +59,8 @@ class TokensStayWithinTheLimit(Judge):
         if isinstance(event, CallAsked):
             self.limits[event.call] = event.limit if event.limit >= 0 else self.default
             self.brought[event.call] = event.carry
+            for known in (self.restored, self.generated, self.staged):
+                known.pop(event.call, None)  # the same call asked again is another one
         elif isinstance(event, TokensGenerated):
             self.generated[event.call] = event.count
             if 0 <= self.limit(event.call) < event.count:

@@ -8,7 +8,7 @@ from typing import Any
 from invariants.durability.payload import payloads
 from invariants.ledger.attempts import is_another_point, restore_point
 from invariants.prefix.asked import effective_limit
-from invariants.prefix.chunks import Rebuilt
+from invariants.prefix.chunks import Evidence, Rebuilt
 from invariants.prefix.durable_prefixes import known_cuts
 from protocol.config import Level
 from protocol.history import (
@@ -30,10 +30,12 @@ from protocol.history import (
     Record,
     RestoreChosen,
 )
+from protocol.identity import GymCheckpointEpisode
 from protocol.judging import Durable, Judge, RestorePoint, Terms, Violation
 
 REJECTS = ("retained_media_changed", "media_source_vanished")
 OF_MEDIA = ("change_media", "vanish_media", "corrupt_media")  # faults that no request and no process suffers from
+ROW_FAULTS = ("partial_put", "lose_rows", "bad_row", "outage")  # of the data plane: no call may fail over them
 OVER = ("answered", "terminal-prefix", "capture-failed")
 
 
@@ -53,6 +55,7 @@ class UnusablePrefixesFallBack(Judge):
         super().__init__(terms)
         self.point = RestorePoint("", 0, 0, "")
         self.saved: dict[tuple[str, ...], Rebuilt] = {}
+        self.came: dict[str, Evidence] = {}  # call of a restored episode that nobody has made yet -> what it is to go on from
         self.asked: dict[str, CallAsked] = {}  # calls that run
         self.begun: dict[str, CallBegun] = {}
         self.resolved: dict[str, str] = {}  # call -> restored | fell back | rejected
@@ -61,7 +64,8 @@ class UnusablePrefixesFallBack(Judge):
         self.gone: dict[str, None] = {}  # chunks that this life has given up
         self.given_up: dict[str, None] = {}  # by the engine
         self.aborted: dict[str, str] = {}  # key -> its call with a prefix that got no answer
-        self.disturbed = False  # something outside of the prefix has failed in this life
+        self.disturbed = False  # something has failed in this life, and rows may be lost
+        self.calls_disturbed = False  # something that a call may fail over
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -72,6 +76,9 @@ class UnusablePrefixesFallBack(Judge):
         for payload in payloads(durable):
             if payload.source == self.point.source:
                 self.saved = {cut.keys: built for _, cut, built in known_cuts(durable, payload)}
+                for call, cut, _ in known_cuts(durable, payload):
+                    key, _, turn = call.rpartition("/")
+                    self.came[f"{GymCheckpointEpisode.of(key).next().capture_key}/{turn}"] = cut
         return ()
 
     def on(self, record: Record) -> Iterable[Violation]:
@@ -83,13 +90,18 @@ class UnusablePrefixesFallBack(Judge):
             self.asked[event.call] = event
             for known in (self.resolved, self.causes, self.given_up):
                 known.pop(event.call, None)  # the same call asked again is another one
+            came = self.came.pop(event.call, None)
+            if came is not None and Evidence(event.keys, event.prefix, event.digest, event.prefix_limit) != came:
+                yield f"{event.call} asks for {event.prefix} tokens of a prefix; its episode was saved with {came.count}."
         elif isinstance(event, CallBegun):
             self.begun[event.call] = event
         elif isinstance(event, RestoreChosen):
             if is_another_point(event, self.point):
-                self.saved = {}
+                self.saved, self.came = {}, {}
         elif isinstance(event, (FaultInjected, ProcessKilled, ProcessStalled)):
-            self.disturbed = self.disturbed or not (isinstance(event, FaultInjected) and event.fault in OF_MEDIA)
+            fault = event.fault if isinstance(event, FaultInjected) else ""
+            self.disturbed |= fault not in OF_MEDIA
+            self.calls_disturbed |= fault not in (*OF_MEDIA, *ROW_FAULTS)
         elif isinstance(event, PrefixClaimed):
             if event.outcome == "refused":
                 self.causes[event.call] = None
@@ -116,7 +128,7 @@ class UnusablePrefixesFallBack(Judge):
             yield from self._ended(event)
         elif isinstance(event, EpisodeEnded):
             call = self.aborted.pop(event.key, "")
-            if call and event.outcome == "failed" and not self.disturbed:
+            if call and event.outcome == "failed" and not self.calls_disturbed:
                 how = self.resolved.get(call, "unresolved")
                 yield f"{event.key} failed over {call}, which was to go on from a prefix ({how})."
 

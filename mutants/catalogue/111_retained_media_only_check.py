@@ -22,6 +22,6 @@ if not before and (chunk.extras is None or not chunk.extras.media):
 """,
         ),
     ),
-    scenario="prefix",
+    scenario="short-limits",
     judges=("I43", "I51"),
 )

@@ -6,16 +6,19 @@ that nothing was written; any other failure leaves the outcome unknown, and then
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from protocol.config import Level
 from protocol.controller.budgets import backoff_s
 from protocol.controller.failures import charge
 from protocol.controller.flow import Flow
 from protocol.data_plane.replay import slot_of
 from protocol.errors import Cause, OutcomeUnknown, ProtocolError, Refusal
 from protocol.history import FinalizeDone, FinalizeIssued, StagingCleared
-from protocol.identity import DATA_PLANE, finalizer_name, model_call_id, staging_key
-from protocol.ledger.records import Group
+from protocol.identity import DATA_PLANE, GymCheckpointEpisode, finalizer_name, is_chunk, model_call_id, staging_key
+from protocol.ledger.records import AttemptStatus, Group
 from protocol.ledger.transitions import Finalize, LoseOutcome, Publish, Unpublish
-from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, SiblingReceipt
+from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, ListSampleIds, SiblingReceipt
 from protocol.run import Run
 from protocol.slices import ROLLOUTS_A_SLICE
 
@@ -109,9 +112,38 @@ async def clear_staging(run: Run, group: Group) -> None:
     """Staged rows of a group that needs them no more, in a mutation of its own or its caller's (a checkpoint may wait for that
     one by now). Unknown keys are ignored by the data plane."""
     keys = staged_keys(group, run.job.max_turns)
+    given_up = unsealed_rollouts(group)
     async with run.barrier.mutation("sample_clears"):
+        keys = (*keys, *await chunk_keys(run, given_up))
         await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
     run.rt.record(StagingCleared(group=group.group_id, count=len(keys)))
+
+
+def unsealed_rollouts(group: Group) -> frozenset[str]:
+    """Rollout ids of this group's attempts that were given up."""
+    attempts = (attempt for sibling in group.siblings for attempt in sibling.attempts)
+    return frozenset(
+        GymCheckpointEpisode.of(attempt.key).rollout_id for attempt in attempts if attempt.status is not AttemptStatus.SEALED
+    )
+
+
+async def chunk_keys(run: Run, rollouts: frozenset[str]) -> tuple[str, ...]:
+    """Chunk rows of these rollouts that lie in staging. Workers take theirs away when a call ends; but one that dies, perhaps
+    between a put and its acknowledgement, leaves rows that nobody can name."""
+    if not rollouts or run.job.level < Level.PREFIX:
+        return ()
+    found: list[str] = []
+
+    def visit(keys: Sequence[str]) -> None:
+        found.extend(key for key in keys if is_chunk(key) and rollout_of(key) in rollouts)
+
+    await run.slices.keys(await run.ask(DATA_PLANE, ListSampleIds(partition=STAGING)), visit)
+    return tuple(found)
+
+
+def rollout_of(staged: str) -> str:
+    """Rollout id inside a staging key."""
+    return GymCheckpointEpisode.of(staged.partition("/")[0]).rollout_id
 
 
 async def clear_orphans(run: Run) -> None:
@@ -125,3 +157,6 @@ async def clear_orphans(run: Run) -> None:
             part = orphans[first : first + ROLLOUTS_A_SLICE]
             keys = tuple(staged for key in part for staged in possible_keys(key, run.job.max_turns))
             await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=keys))
+        chunks = await chunk_keys(run, frozenset(GymCheckpointEpisode.of(key).rollout_id for key in orphans))
+        for first in range(0, len(chunks), ROLLOUTS_A_SLICE):
+            await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=chunks[first : first + ROLLOUTS_A_SLICE]))

@@ -49,7 +49,7 @@ class RunEnded(Event, frozen=True):
 
 
 class RunFailed(Event, frozen=True):
-    """controller: the run ends with a typed error."""
+    """The run ends with a typed error: the controller's, or that of a process whose parts cannot do what the job asks for."""
 
     error: str
     cause: str

@@ -108,7 +108,8 @@ class ChunkIssued(Event, frozen=True):
 
 class ChunkStaged(Event, frozen=True):
     """Generated tokens [start, end) of the call lie in staging. ``route_rows`` -1: no replay; ``carried``: rows among them for
-    the call's carry; ``extras``: parts beside the columns (routes, media); ``digest`` of the row, ``cumulative`` of the chain."""
+    the call's carry; ``extras``: parts beside the columns (routes, media); ``digest`` of the row, ``cumulative`` of the chain.
+    ``routes``: digest of its real route rows, each with its token's position ('' without)."""
 
     call: str
     key: str
@@ -121,6 +122,7 @@ class ChunkStaged(Event, frozen=True):
     carried: int
     extras: tuple[str, ...]
     bytes: int
+    routes: str = ""
 
 
 class ChunksDiscarded(Event, frozen=True):
@@ -209,7 +211,8 @@ class PrefixClaimed(Event, frozen=True):
 class PrefixRestored(Event, frozen=True):
     """The call goes on after these ``count`` tokens, rebuilt from their chunks. ``version``: the oldest of their weights,
     ``content``: generated_digest of tokens and logprobs, ``routes``: digest of their real route rows ('' without),
-    ``remaining``: tokens that may still be generated, ``terminal``: nothing is left to generate."""
+    ``shape``: layers and top_k of these rows; ``remaining``: tokens that may still be generated, ``terminal``: nothing is left
+    to generate."""
 
     call: str
     keys: tuple[str, ...]
@@ -220,6 +223,7 @@ class PrefixRestored(Event, frozen=True):
     routes: str
     remaining: int
     terminal: bool
+    shape: tuple[int, int] = (0, 0)
 
 
 class PrefixFellBack(Event, frozen=True):
@@ -278,7 +282,8 @@ class MediaCompared(Event, frozen=True):
 class EngineStarted(Event, frozen=True):
     """engine: generation of a call begins after ``prefix`` tokens of its own. ``limit``: tokens it may still generate (-1: none
     was given); ``seed`` of a seeded draw (-1: none) and ``first_draw``: the first draw of that seed's stream it will use.
-    ``inside``: the text of that prefix ends inside a character."""
+    ``inside``: the text of that prefix ends inside a character. ``routes``: digest of the route rows of the prefix and of the
+    carry before it, as this engine made them when it generated those tokens ('' where it made none, or cannot say)."""
 
     call: str
     prefix: int
@@ -286,6 +291,7 @@ class EngineStarted(Event, frozen=True):
     seed: int
     first_draw: int
     inside: bool = False
+    routes: str = ""
 
 
 class EngineAborted(Event, frozen=True):

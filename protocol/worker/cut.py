@@ -18,7 +18,7 @@ from protocol.config import Job
 from protocol.data_plane.chunks import CHUNK_ROW_VERSION, ChunkRow, encode_chunk, prefix_content, sealed_chunk
 from protocol.data_plane.digests import carry_digest
 from protocol.data_plane.extras import Extras
-from protocol.data_plane.routes import row_count
+from protocol.data_plane.routes import routes_digest, row_count
 from protocol.history import CallFrozen, ChunkStaged, CutAcknowledged, CutRolledBack, CutSealed, ReceiptSent
 from protocol.identity import chunk_key
 from protocol.messages import (
@@ -244,15 +244,16 @@ async def first_token(live: LiveCall) -> None:
         await live.output.more()
 
 
-def staged(row: ChunkRow, size: int) -> ChunkStaged:
-    """A chunk of ``size`` bytes that lies in staging now, as the history tells of it."""
+def staged(row: ChunkRow, size: int, carry: int) -> ChunkStaged:
+    """A chunk of ``size`` bytes that lies in staging now, as the history tells of it. ``carry``: tokens that its call brought."""
     routes = None if row.extras is None else row.extras.routes
     rows = -1 if routes is None else row_count(routes)
+    first = row.previous_length + (carry + row.start if row.start else 0)
     parts = () if row.extras is None else tuple(name for name in Extras.__struct_fields__ if getattr(row.extras, name))
     return ChunkStaged(
         call=row.call, key=row.key, start=row.start, end=row.end, digest=row.digest, cumulative=row.cumulative,
         content=prefix_content(row.tokens, row.logprobs), route_rows=rows, carried=max(rows - len(row.tokens), 0),
-        extras=parts, bytes=size,
+        extras=parts, bytes=size, routes="" if routes is None else routes_digest(routes, first),
     )  # fmt: skip
 
 
@@ -279,6 +280,7 @@ class Group:
                 for call, row in rows.items()
                 if row is not None
             ]
+            carries = {call: len(transaction.live.request.carry) for call, transaction in self.begun.items()}
             sizes = {row.key: len(row.data) for row in pending}
             reasons = await self.writer.write(pending)
             for call, row in rows.items():
@@ -287,7 +289,7 @@ class Group:
                     await self.roll_back(call, reason)
                     continue
                 if row is not None:
-                    self.rt.record(staged(row, sizes[row.key]))
+                    self.rt.record(staged(row, sizes[row.key], carries[call]))
                 await self.seal(call, row)
         finally:
             for call in list(self.begun):  # interrupted: nothing of it is durable
@@ -341,6 +343,7 @@ class Group:
             logprobs=look.logprobs,
             last=engine.text(last),
             finish=look.finish,
+            dropped=live.output is not None and live.output.dropped,
             late=self.rt.now() >= self.limit,
         )
         return decide_cuttable(candidate, engine.capabilities)

@@ -13,7 +13,7 @@ from protocol.data_plane.extras import RouteBlock
 from protocol.history import LifecycleWaited
 from protocol.messages import Generate, PrefixEvidence
 from protocol.parts import Output
-from protocol.runtime import Lock, Runtime
+from protocol.runtime import Lock, Runtime, Task
 from protocol.worker.media import NO_MEDIA, AdmittedMedia
 from protocol.worker.routes import CallRoutes
 
@@ -83,6 +83,8 @@ class LiveCall:
     routes: CallRoutes | None = None
     staged: bool = False  # its terminal row lies in staging
     over: bool = False  # answered, failed or aborted: nothing may be cut any more
+    work: Task | None = None  # what is done for it away from the task that serves it
+    gone: bool = False  # over, and nothing of it is left to do
 
     @property
     def call(self) -> str:

@@ -210,6 +210,7 @@ class PrefixRestorer:
                 routes_digest(routes, live.request.previous_length) if routes is not None else "",
                 remaining,
                 bool(finish),
+                (routes.layers, routes.top_k) if routes is not None else (0, 0),
             )  # fmt: skip
         )
         return ""

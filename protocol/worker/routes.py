@@ -45,14 +45,21 @@ GROUP_CALLS_MAX = 64  # calls of one handoff, whatever the batch size is: the lo
 WHOLE, SHORT, MISFIT, UNREADABLE = "whole", "short", "misfit", "unreadable"
 
 
+# Engines whose pieces are known to be append-only, with one row for each token that was fed (vLLM: 0.29, PROTOCOL 10).
+VERIFIED_RELEASES = ("fake", "0.29")
+
+
 def replay_fault(capabilities: Capabilities) -> str:
-    """Why routes cannot be replayed from this engine, '' if they can be. An engine whose release nobody has verified says
-    that it records none: how it keeps its pieces is its own affair, and another release may keep them otherwise."""
-    layout = capabilities.routes
+    """Why routes cannot be replayed from this engine, '' if they can be. How an engine keeps its pieces is its own affair, and
+    another release may keep them otherwise: one that nobody has verified is refused, whatever it says of itself."""
+    key, release, layout = "router_replay.enabled is true", capabilities.release, capabilities.routes
+    if release not in VERIFIED_RELEASES:
+        verified = ", ".join(map(repr, VERIFIED_RELEASES))
+        return f"{key}: the routes of engine release {release!r} are verified by nobody, those of {verified} are"
     if layout is None:
-        return f"router_replay.enabled is true: engine release {capabilities.release!r} records no routes that can be read"
+        return f"{key}: engine release {release!r} records no routes"
     if not wire_dtype(layout.dtype) or layout.layers < 1 or layout.top_k < 1:
-        return f"router_replay.enabled is true: nobody reads routes of {layout.layers} x {layout.top_k} {layout.dtype!r}"
+        return f"{key}: nobody reads routes of {layout.layers} x {layout.top_k} {layout.dtype!r} (engine release {release!r})"
     return ""
 
 

@@ -9,6 +9,8 @@ What may have to wait for a call's lifecycle lock, or for the gate, runs on task
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Coroutine
+from typing import Any
 
 from protocol.calls import ask
 from protocol.config import Job, Level
@@ -16,7 +18,16 @@ from protocol.data_plane.digests import StagedRow, carry_digest
 from protocol.data_plane.extras import Extras, RouteBlock
 from protocol.data_plane.media import rejects
 from protocol.errors import Cause, ConfigError, ProtocolError, Refusal
-from protocol.history import CallBegun, CallEnded, CallRefused, ChunksDiscarded, RowStagedDone, RowStagedIssued, WeightsReceived
+from protocol.history import (
+    CallBegun,
+    CallEnded,
+    CallRefused,
+    ChunksDiscarded,
+    RowStagedDone,
+    RowStagedIssued,
+    RunFailed,
+    WeightsReceived,
+)
 from protocol.identity import DATA_PLANE
 from protocol.messages import (
     NO_BACKEND,
@@ -64,6 +75,9 @@ class GenerationWorker:
         self.version: int | None = None  # none yet: it was given no weights since it started
         self.calls: dict[str, LiveCall] = {}
         self.ended: dict[str, Ended] = {}
+        self.leaving: dict[str, LiveCall] = {}  # calls that are over, and not gone
+        self.left = rt.signal()  # one is gone
+        self.left.what = "an older call of the same name"
         self.gate = SnapshotGate(rt, job.park_bound_s)
         self.cleanup = ChunkCleanup(rt, job, self.gate)
         self.restorer = PrefixRestorer(rt, engine, PrefixReader(rt, job), self.cleanup)
@@ -75,8 +89,9 @@ class GenerationWorker:
         if self.job.router_replay.enabled:
             fault = replay_fault(self.engine.capabilities)
             if fault:
-                raise ConfigError(fault)
-
+                refused = ConfigError(fault)
+                self.rt.record(RunFailed(ConfigError.__name__, refused.cause.value, fault))
+                raise refused
         if self.job.level >= Level.PREFIX:
             self.rt.record(found_of(self.engine.capabilities))
         self.rt.serve(
@@ -115,6 +130,7 @@ class GenerationWorker:
 
     async def generate(self, request: Generate) -> Generated:
         """Raises Refusal (INFRA) while this worker has no weights: whatever it said would be nobody's."""
+        await self.give_up_older(request.call)
         if self.job.level >= Level.PREFIX:
             self.rt.record(asked_of(request))
         # Stamped at the beginning: a sync during the call does not change what the call counts as.
@@ -126,10 +142,6 @@ class GenerationWorker:
         limit = effective_limit(request.sampling, self.job.max_new_tokens)
         live = LiveCall(rt=self.rt, request=request, version=version, limit=limit, lock=self.rt.lock())
         live.routes = self.routes.of(len(request.carry), request.previous_length)
-        older = self.calls.get(request.call)
-        if older is not None:  # whoever asked for it is gone, and asks again
-            older.over = True
-            self.engine.abort(request.call)
         self.calls[request.call] = live
         answered, outcome = False, "aborted"
         try:
@@ -139,11 +151,9 @@ class GenerationWorker:
                 await live.output.done()
                 if live.look().finish == "aborted":
                     raise Refusal(f"{request.call}: the engine gave it up", Cause.INFRA)
-            terminal = self.rt.spawn(self.terminal(live), f"terminal-{request.call}")
-            try:
-                generated: Generated = await terminal.join()
-            finally:
-                terminal.cancel()
+            generated: Generated | None = await self.alone(live, self.terminal(live), "terminal")
+            if generated is None:
+                raise asked_again(live)
             answered = True
             return generated
         except Refusal as refusal:
@@ -154,9 +164,39 @@ class GenerationWorker:
             live.over = True
             if self.calls.get(request.call) is live:
                 del self.calls[request.call]
-            if not answered:
+            if live.output is not None and not answered:
+                self.engine.abort(request.call)
+            if answered:
+                self.is_gone(live)
+            else:
                 self.abort(live, outcome)
-            self.engine.release(request.call)
+            if live.output is not None:
+                self.engine.release(request.call)
+
+    async def give_up_older(self, call: str) -> None:
+        """Of a call that was asked for before: whoever did is gone, and asks again. Both calls have the same name, and so have
+        their rows: the new one begins when nothing is left of the older one."""
+        while (older := self.calls.get(call) or self.leaving.get(call)) is not None:
+            if not older.over:
+                older.over = True
+                self.engine.abort(call)
+            if older.work is not None:
+                older.work.cancel()
+            while not older.gone:
+                await self.left.wait()
+
+    async def alone(self, live: LiveCall, work: Coroutine[Any, Any, Any], what: str) -> Any:
+        """Have a task of its own do what may wait for the call's lifecycle lock, or for the gate. Raises Refusal(INFRA) if the
+        call was asked for again; None: meanwhile."""
+        if live.over:
+            work.close()
+            raise asked_again(live)
+        task = live.work = self.rt.spawn(work, f"{what}-{live.call}")
+        try:
+            return await task.join()
+        finally:
+            task.cancel()
+            live.work = None
 
     async def admit_media(self, live: LiveCall) -> None:
         """Raises Refusal(DATA): a source is not there, which is found before anything is read; or media of a call before have
@@ -172,14 +212,12 @@ class GenerationWorker:
 
     async def begin(self, live: LiveCall) -> None:
         """Start the engine, after the restored prefix if there is one that can be used."""
-        if live.request.prefix is None:
+        if live.request.prefix is not None:
+            await self.alone(live, self.resume(live), "restore")
+        elif not live.over:
             self.start(live)
-            return
-        restoring = self.rt.spawn(self.resume(live), f"restore-{live.call}")
-        try:
-            await restoring.join()
-        finally:
-            restoring.cancel()
+        if live.over:
+            raise asked_again(live)
 
     async def resume(self, live: LiveCall) -> None:
         async with live.lifecycle("restore"):
@@ -295,10 +333,12 @@ class GenerationWorker:
     # --- a call that gets no answer
 
     def abort(self, live: LiveCall, outcome: str) -> None:
-        """Stop the engine; the rest waits for whoever holds the call, and not here."""
-        self.engine.abort(live.call)
+        """What is left of it waits for whoever holds the call, and not here."""
         if live.request.prefix is not None or live.durable.keys or live.lock.held:
+            self.leaving[live.call] = live
             self.rt.spawn(self.forget(live), f"abort-{live.call}")
+        else:
+            self.is_gone(live)
         self.rt.record(CallEnded(live.call, outcome, prefix=len(live.inherited.tokens), version=live.version))
 
     async def forget(self, live: LiveCall) -> None:
@@ -307,6 +347,17 @@ class GenerationWorker:
             self.cleanup.leave(live.call, live.durable.keys, "aborted")
             if not live.resolved:
                 self.restorer.refuse(live, "interrupted")
+        self.is_gone(live)
+
+    def is_gone(self, live: LiveCall) -> None:
+        live.gone = True
+        if self.leaving.get(live.call) is live:
+            del self.leaving[live.call]
+        self.left.set()
+
+
+def asked_again(live: LiveCall) -> Refusal:
+    return Refusal(f"{live.call}: it was asked for again", Cause.INFRA)
 
 
 def text_digest(text: str) -> str:

@@ -279,12 +279,20 @@ def test_chunk_rows_that_are_not_one_for_each_token_are_found(row: ChunkRow, say
     [None, RouteLayout(3, 2, "uint16"), RouteLayout(3, 2, "float32"), RouteLayout(0, 2, "int16"), RouteLayout(3, 0, "int8")],
 )
 def test_an_engine_whose_routes_nobody_can_read_is_refused_with_the_key(layout: RouteLayout | None) -> None:
-    assert replay_fault(Capabilities(release="0.30", routes=layout)).startswith("router_replay.enabled is true: ")
+    fault = replay_fault(Capabilities(release="fake", routes=layout))
+    assert fault.startswith("router_replay.enabled is true: ") and "'fake'" in fault
+
+
+def test_an_engine_of_a_release_that_nobody_has_verified_is_refused_with_the_key_and_the_release() -> None:
+    fault = replay_fault(Capabilities(release="0.30", routes=LAYOUT))
+    assert fault == (
+        "router_replay.enabled is true: the routes of engine release '0.30' are verified by nobody, those of 'fake', '0.29' are"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
 def test_an_engine_whose_routes_can_be_read_is_accepted(dtype: str) -> None:
-    assert replay_fault(Capabilities(release="0.29", routes=RouteLayout(3, 2, dtype))) == ""
+    assert replay_fault(Capabilities(release="fake", routes=RouteLayout(3, 2, dtype))) == ""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------

@@ -114,6 +114,13 @@ def test_a_frozen_token_without_its_route_row_breaks_I46():
     assert "tokens 0 to 2" in found(FrozenTokensAreComplete, frozen(count=3, published=(3, 3, -1)), staged(ROWS[0]))[0]
 
 
+def test_a_finished_call_whose_freeze_does_not_say_so_breaks_I46():
+    whole = TokensGenerated(CALL, 4, "c")
+    assert found(FrozenTokensAreComplete, whole, frozen(count=4, published=(4, 4, -1), finish="stop")) == []
+    assert "does not say so" in found(FrozenTokensAreComplete, whole, frozen(count=4, published=(4, 4, -1)))[0]
+    assert found(FrozenTokensAreComplete, whole, CallBegun(CALL, 0), frozen(count=4, published=(4, 4, -1))) == []
+
+
 def test_a_chunk_on_disk_with_a_logprob_that_is_none_breaks_I46():
     odd = [chunk(0, 2, logprobs=(-1.0, float("inf")))]
     assert "holds 2 tokens and 1 finite logprobs" in found(FrozenTokensAreComplete, start=saved(odd))[0]
@@ -201,7 +208,9 @@ def test_a_freeze_after_the_deadline_breaks_I50():
 # --- I47
 
 BEGUN = [EngineFound("r", True), asked(), CallBegun(CALL, 0), TokensGenerated(CALL, 2)]
-ALONE = [ChunkIssued(CALL, ROWS[0].key, 3, 9), ChunkIssued(CALL, ROWS[0].key, 1, 2)]
+BACK = ChunksDiscarded(CALL, (ROWS[0].key,), "put-failed")
+PUT_ALONE = [ChunkIssued(CALL, ROWS[0].key, 3, 9), BACK, ChunkIssued(CALL, ROWS[0].key, 1, 2)]
+ALONE = [*PUT_ALONE, BACK]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +235,8 @@ def test_a_failure_with_a_cause_of_its_own_is_held(events):
     "events",
     [
         [*BEGUN, ASK, CLOSED, failed(), SENT],
-        [*BEGUN, ASK, CLOSED, ALONE[0], failed(), SENT],  # with the others of its batch, and not alone
+        [*BEGUN, ASK, CLOSED, *ALONE[:2], failed(), SENT],  # with the others of its batch, and not alone
+        [*BEGUN, ASK, CLOSED, *PUT_ALONE, failed(), SENT],  # nobody took it back: it was put
         [*BEGUN, ASK, CLOSED, failed("no-token"), SENT],
         [*BEGUN, ASK, CLOSED, RoutesAssembled("another", "cut", 2, 2, 2, "short"), failed("routes"), SENT],
     ],

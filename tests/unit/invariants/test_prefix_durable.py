@@ -86,6 +86,12 @@ def test_a_cut_in_order_that_is_restored_as_it_was_is_held():
     assert found(*again, start=saved(TWO), life=2) == []
 
 
+def test_a_call_that_has_not_begun_to_go_on_is_acknowledged_with_what_it_came_with():
+    same = acknowledged(TWO, call=AGAIN, content="")
+    assert found(asked(AGAIN, TWO), same, start=saved(TWO), life=2) == []
+    assert found(asked(AGAIN, TWO), acknowledged(TWO[:1], call=AGAIN, content=""), start=saved(TWO), life=2) != []
+
+
 def test_a_terminal_prefix_is_what_the_engine_published_whole():
     cut = [staged(row) for row in WHOLE]
     right = content(chunks(5))

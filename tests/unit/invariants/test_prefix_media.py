@@ -7,19 +7,24 @@ import pytest
 from ledger_files import SOURCE, judged, pack
 from prefix_files import AGAIN, CALL, KEY, NEXT, asked, chunks, prefix_terms, restored, saved
 
+from invariants.gym.nothing_is_restored_in_part import NothingIsRestoredInPart
 from invariants.prefix.media_are_the_same import MediaAreTheSame
+from invariants.prefix.unusable_prefixes_fall_back import UnusablePrefixesFallBack
 from protocol.data_plane.chunks import encode_chunk
 from protocol.data_plane.digests import StagedRow, encode_row
 from protocol.data_plane.extras import Extras, MediaItem, TensorDigest, media_digest
 from protocol.external import External, ServiceValue
 from protocol.history import (
     CallEnded,
+    EpisodeEnded,
     FaultInjected,
     LifeStarted,
     MediaAdmitted,
     MediaCompared,
     OptimizerApplied,
+    PrefixClaimed,
     PrefixFellBack,
+    PrefixReadIssued,
     Record,
     TrainedRow,
 )
@@ -188,3 +193,39 @@ def test_a_row_is_trained_with_the_media_that_its_calls_looked_at(media, wrong):
     row = TrainedRow(0, 0, "s", "p", "c", ((0, 1),), "t", 1.0, True, ((PARENT, "a", "b"),), media=media)
     applied = ("trainer", OptimizerApplied(1, "w0", "w1", (row,)))
     assert any("is trained with media" in line for line in found(applied, start=with_parent())) is wrong
+
+
+# --- I39: what is gone is found first
+
+
+GONE = PrefixFellBack(AGAIN, keys(ROWS), VANISHED, True)
+
+
+def test_a_call_whose_media_are_gone_is_refused_before_its_prefix_is_looked_at():
+    first = [("worker-0", asked(AGAIN, ROWS)), ("worker-0", GONE)]
+    assert judged(NothingIsRestoredInPart, *first, given=TERMS, life=2) == []
+
+
+@pytest.mark.parametrize(
+    "before", [PrefixReadIssued(2, 1, of=(AGAIN,)), PrefixClaimed(AGAIN, ROWS[1].cumulative, keys(ROWS), "owned")]
+)
+def test_media_that_are_found_gone_after_a_prefix_was_claimed_or_read_break_i39(before):
+    late = [("worker-0", event) for event in (asked(AGAIN, ROWS), before, GONE)]
+    assert len(judged(NothingIsRestoredInPart, *late, given=TERMS, life=2)) == 1
+
+
+# --- I51: a fault of media excuses nobody
+
+
+@pytest.mark.parametrize(("fault", "lines"), [("corrupt_media", 1), ("kill", 0)])
+def test_a_row_that_is_lost_over_unreadable_media_breaks_i51_unless_something_else_has_failed(fault, lines):
+    steps = [
+        ("job", FaultInjected(fault, "done")),
+        *(("worker-0", event) for event in (
+            asked(AGAIN, SPOILED), compared("unreadable", media_digest(OUTSIDE), rows=SPOILED),
+            PrefixFellBack(AGAIN, keys(SPOILED), UNREADABLE), ended("aborted"),
+        )),
+        ("gym-0", EpisodeEnded(NEXT, "failed")),
+    ]  # fmt: skip
+    found_here = judged(UnusablePrefixesFallBack, *steps, given=TERMS, start=saved(SPOILED), life=2)
+    assert len([line for line in found_here if "failed over" in line]) == lines

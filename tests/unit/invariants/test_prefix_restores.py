@@ -168,6 +168,7 @@ def test_a_cut_of_one_owner_at_a_time_is_held(events):
         ([OWNED, STAGED, CONSUMED, restored(ROWS)], "from a cut that nobody owns"),
         ([OWNED, ChunksLeft(CALL, KEYS[:1], "aborted"), restored(ROWS)], "which was given up (aborted)"),
         ([RELEASED], "which nobody owns"),
+        ([OWNED, restored(ROWS), STAGED, RELEASED], "for a row of its own, and gives it back for others"),
         ([OWNED, CONSUMED], "and no row of its own is staged"),
         ([OWNED, ended()], "is answered, and still owns the cut"),
     ],
@@ -181,7 +182,10 @@ def test_a_cut_of_two_owners_or_of_none_breaks_OWNER_1(events, text):
 
 BEGUN = [asked(AGAIN, ROWS), CallBegun(AGAIN, 0, carry_digest(CARRY))]
 REJECTED = PrefixFellBack(AGAIN, KEYS, "retained_media_changed", True)
+NEWER = chunks(2, 4, weight_version=1)  # than this worker's weights
 FELL = PrefixFellBack(AGAIN, KEYS, "the digests differ")
+FAILED = ("gym-0", EpisodeEnded(NEXT, "failed"))
+OUTAGE = ("job", FaultInjected("outage", "x"))
 
 
 @pytest.mark.parametrize(
@@ -192,12 +196,13 @@ FELL = PrefixFellBack(AGAIN, KEYS, "the digests differ")
         ([*BEGUN, PrefixClaimed(AGAIN, DIGEST, KEYS, "refused"), FELL], saved(ROWS)),
         ([BEGUN[0], CallBegun(AGAIN, 0, "other"), FELL], saved(ROWS)),  # it brings other tokens
         ([asked(AGAIN, ROWS, limit=7), BEGUN[1], FELL], saved(ROWS)),
-        ([*BEGUN, FELL], saved(chunks(2, 4, weight_version=1))),  # newer than this worker's weights
+        ([asked(AGAIN, NEWER), BEGUN[1], FELL], saved(NEWER)),
         ([("job", FaultInjected("lose_rows", "x")), *BEGUN, PrefixReadDone(2, 3, 1, KEYS[:1]), FELL], saved(ROWS)),
         ([*BEGUN, ChunksLeft(AGAIN, KEYS, "retired"), FELL], saved(ROWS)),
         ([*BEGUN, MediaCompared(AGAIN, KEYS[0], "prefix", "a", "b", "unreadable"), FELL], saved(ROWS)),
         ([*BEGUN, REJECTED, ended(outcome="rejected")], saved(ROWS)),
         ([*BEGUN, ended(outcome="aborted"), ("gym-0", EpisodeEnded(NEXT, "cancelled"))], saved(ROWS)),
+        ([("job", FaultInjected("drop", "x")), *BEGUN, ended(outcome="aborted"), FAILED], saved(ROWS)),
     ],
 )
 def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
@@ -212,8 +217,10 @@ def test_a_prefix_that_is_used_or_left_for_a_reason_is_held(events, start):
         ([*BEGUN, FELL, ended(outcome="rejected")], "is rejected, and its prefix is not the reason"),
         ([*BEGUN, ended()], "was answered without a word of them"),
         ([*BEGUN, REJECTED, ended()], "was rejected over its prefix, and answered"),
-        ([*BEGUN, ended(outcome="aborted"), ("gym-0", EpisodeEnded(NEXT, "failed"))], "to go on from a prefix (unresolved)"),
+        ([*BEGUN, ended(outcome="aborted"), FAILED], "to go on from a prefix (unresolved)"),
+        ([OUTAGE, *BEGUN, FELL, ended(outcome="aborted"), FAILED], "to go on from a prefix (fell back)"),
         ([*BEGUN, PrefixReadDone(2, 1, 1)], "not each was read alone"),
+        ([asked(AGAIN), BEGUN[1]], "asks for 0 tokens of a prefix; its episode was saved with 4"),
         ([*BEGUN, PrefixReadDone(2, 3, 1, KEYS[:1])], "counts as lost, though nothing has failed"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 from ledger_files import judged, pack, snapshot
 from prefix_files import AGAIN, CALL, CARRY, CHECKPOINT, NEXT, SOURCE, asked, chunk, chunks, prefix_terms, restored, saved, staged
@@ -19,6 +20,8 @@ from protocol.history import (
     CallEnded,
     CallFrozen,
     CutAsked,
+    EngineFound,
+    EngineStarted,
     HandoffDone,
     OptimizerApplied,
     ReceiptSent,
@@ -28,6 +31,9 @@ from protocol.history import (
 )
 
 REPLAY = prefix_terms(router_replay={"enabled": True})
+TORN = msgspec.structs.replace(REPLAY, torn_routes=True)
+FOUND = EngineFound("fake", True, 2, 1, "int8")
+FROZEN = [CallFrozen(CALL, CHECKPOINT, 3, 0, 0, (4, 4, 3), 8)]
 DENSE = prefix_terms()
 
 
@@ -64,8 +70,24 @@ def test_rows_that_are_their_tokens_are_held():
     assert found(EachRouteRowIsItsTokens, *child, ended(8, OWN, "b")) == []
     again = [asked(AGAIN, ROWS), restored(ROWS, routes="a"), TokensGenerated(AGAIN, 5, "c", "b")]
     assert found(EachRouteRowIsItsTokens, *again, ended(7, added(("a", "b")), call=AGAIN)) == []
-    said = [asked(), RoutesAssembled(CALL, "terminal", 0, 0, 0, "misfit", "x"), ended(-1)]
-    assert found(EachRouteRowIsItsTokens, *said) == []
+    other = [FOUND, asked(AGAIN, ROWS), restored(ROWS, shape=(3, 2))]
+    said = [RoutesAssembled(AGAIN, "terminal", 0, 9, 0, "misfit", "x"), ended(-1, call=AGAIN)]
+    assert found(EachRouteRowIsItsTokens, *other, *said) == []
+    short = [FOUND, asked(), FROZEN[0], RoutesAssembled(CALL, "cut", 0, 4, 0, "short", "x")]
+    less = [RoutesAssembled(CALL, "terminal", 0, 5, 0, "short", "x"), ended(-1)]  # of a carry of two and five tokens
+    assert found(EachRouteRowIsItsTokens, *short, *less, given=TORN) == []
+    torn = [asked(), RoutesAssembled(CALL, "terminal", 0, 9, 7, "unreadable", "x"), ended(-1)]
+    assert found(EachRouteRowIsItsTokens, *torn, given=TORN) == []
+
+
+def test_a_call_that_was_cut_whole_is_staged_with_the_rows_of_its_cut():
+    cut = [staged(ROWS[0], route_rows=4, carried=2, routes="5"), staged(ROWS[1], route_rows=2, routes="6")]
+    assert found(EachRouteRowIsItsTokens, asked(), *cut, ended(6, added(("5", "6")), generated=4)) == []
+    assert found(EachRouteRowIsItsTokens, asked(), *cut, ended(7, "1", generated=5)) == []  # its last token is in no chunk
+    lines = found(EachRouteRowIsItsTokens, asked(), *cut, ended(6, "1", generated=4))
+    assert "was cut whole with other route rows" in lines[0] and len(lines) == 1
+    goes_on = [asked(AGAIN, ROWS[:1]), restored(ROWS[:1], routes="5"), staged(ROWS[1], call=AGAIN, route_rows=2, routes="6")]
+    assert "was cut whole" in found(EachRouteRowIsItsTokens, *goes_on, ended(6, "1", generated=4, call=AGAIN))[0]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +104,30 @@ def test_rows_that_are_their_tokens_are_held():
         ([asked(), ended(-1)], "is staged without routes, and nothing says why"),
         ([asked(), TokensGenerated(CALL, 5, "c", "1"), ended(7, OWN)], "or at other places, than its engine and its prefix have"),
         ([asked(), restored(ROWS, CALL, routes="a"), ended(7, "b", outcome="terminal-prefix")], "or at other places"),
+        ([restored(ROWS, routes="a"), EngineStarted(AGAIN, 4, 4, -1, 0, False, "b")], "than its engine made for its prefix"),
+        ([asked(), RoutesAssembled(CALL, "cut", 0, 9, 0, "unreadable", "x")], "(cut, unreadable: x); its engine has them all"),
+        ([asked(), RoutesAssembled(CALL, "cut", 0, 9, 0, "misfit", "x")], "are said not to fit (x)"),
+        (
+            [FOUND, asked(AGAIN, ROWS), restored(ROWS, shape=(2, 1)), RoutesAssembled(AGAIN, "terminal", 0, 9, 0, "misfit", "x")],
+            "are said not to fit (x)",
+        ),
     ],
 )
 def test_rows_that_are_not_their_tokens_break_I54(events, text):
     lines = found(EachRouteRowIsItsTokens, *events)
     assert any(text in line for line in lines) and lines != []
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([FROZEN[0], RoutesAssembled(CALL, "cut", 0, 5, 0, "short", "x")], "(x); its engine has 5, which is enough"),
+        ([RoutesAssembled(CALL, "terminal", 0, 6, 0, "short", "x"), ended(-1)], "(x); its engine has 6, which is enough"),
+    ],
+)
+def test_rows_that_are_there_and_count_as_missing_break_I54(events, text):
+    (line,) = found(EachRouteRowIsItsTokens, FOUND, asked(), *events, given=TORN)
+    assert text in line
 
 
 def staged_row(routes, previous=0, tokens=3):
@@ -179,7 +220,7 @@ SMALL = prefix_terms(
 ALONE = prefix_terms(router_replay={"enabled": True, "read_mode": "per_call"})
 CALLS = tuple(f"{CALL}{index}" for index in range(6))
 ASK = ("gym-0", CutAsked("worker-0", CHECKPOINT, 1, CALLS, "i"))
-FROZEN = [CallFrozen(call, CHECKPOINT, 3, 0, 0, (4, 4, 3), 8) for call in CALLS]
+ALL_FROZEN = [CallFrozen(call, CHECKPOINT, 3, 0, 0, (4, 4, 3), 8) for call in CALLS]
 SENT = ReceiptSent(CHECKPOINT, "i", 6, False)
 
 
@@ -188,11 +229,13 @@ def handoff(items, positions=20, rows=0, loop="engine"):
 
 
 def test_reads_that_are_grouped_are_held():
-    assert found(RouteReadsAreGrouped, ASK, *FROZEN, handoff(4), handoff(2), SENT, given=SMALL) == []
-    assert found(RouteReadsAreGrouped, ASK, *FROZEN, *[handoff(1)] * 6, SENT, given=ALONE) == []
+    assert found(RouteReadsAreGrouped, ASK, *ALL_FROZEN, handoff(4), handoff(2), SENT, given=SMALL) == []
+    assert found(RouteReadsAreGrouped, ASK, *ALL_FROZEN, *[handoff(1)] * 6, SENT, given=ALONE) == []
     assert found(RouteReadsAreGrouped, ASK, handoff(9, loop="media"), SENT, given=DENSE) == []
     assert found(RouteReadsAreGrouped, RoutesAssembled(CALL, "cut", 5, 6, 6, "whole")) == []
-    assert found(RouteReadsAreGrouped, handoff(1, 400), given=SMALL) == []  # one call alone may be larger
+    assert found(RouteReadsAreGrouped, ASK, handoff(1, 400), given=SMALL) == []  # one call alone may be larger
+    late = ("worker-0", HandoffDone("engine", 4, 20, 0.0, 9.0, 0))  # its caller has left, and has said so
+    assert found(RouteReadsAreGrouped, ASK, *ALL_FROZEN, SENT, late, given=SMALL) == []
     assert found(NoSectionVisitsAll, handoff(4), handoff(4, rows=9, loop="media")) == []
 
 
@@ -205,8 +248,10 @@ def test_reads_that_are_grouped_are_held():
         ([handoff(2)], ALONE, "1 are allowed"),
         ([handoff(1)], DENSE, "without router replay"),
         ([handoff(1, rows=7)], REPLAY, "7 route rows are turned into bytes on worker-0's engine loop"),
-        ([ASK, *FROZEN, *[handoff(1)] * 6, SENT], REPLAY, "6 handoffs of worker-0's engine loop for 6 calls"),
+        ([ASK, *ALL_FROZEN, *[handoff(1)] * 6, SENT], REPLAY, "6 handoffs of worker-0's engine loop for 6 calls"),
         ([RoutesAssembled(CALL, "cut", 5, 6, 11, "whole")], REPLAY, "11 route rows of"),
+        ([handoff(1)], REPLAY, "1 calls are handed to worker-0's engine loop, and no inventory is being cut there"),
+        ([ASK, handoff(2), SENT, handoff(2)], REPLAY, "and no inventory is being cut there"),
     ],
 )
 def test_reads_that_hold_the_loop_too_often_or_too_long_break_I56(events, given, text):
