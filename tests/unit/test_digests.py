@@ -27,7 +27,7 @@ REQUEST = Generate(
     previous_length=20,
     carry=(7, 8),
 )
-ROW = delta_row(REQUEST, 4, (10, 11, 12), (-0.5, -0.25, -1.0))
+ROW = delta_row(REQUEST, ((4, 3),), (10, 11, 12), (-0.5, -0.25, -1.0))
 
 
 def test_a_delta_row_is_carry_then_generated() -> None:
@@ -39,7 +39,7 @@ def test_a_delta_row_is_carry_then_generated() -> None:
 
 def test_a_call_without_a_parent_is_a_root() -> None:
     root = msgspec.structs.replace(REQUEST, parent="", parent_cumulative="", previous_length=0)
-    assert delta_row(root, 0, (1,), (-1.0,)).mode == "text"
+    assert delta_row(root, ((0, 1),), (1,), (-1.0,)).mode == "text"
 
 
 def test_a_row_survives_its_codec() -> None:
@@ -68,6 +68,7 @@ OTHER = {
     "mask": (0, 1, 1, 1, 1),
     "logprobs": (0.0, 0.0, -0.5, -0.25, -1.0000001),
     "weight_version": 5,
+    "segments": ((4, 1), (5, 2)),
     "extras": Extras(media=(MediaItem("image", "a.png", 0, 1, ()),)),
 }
 
@@ -117,4 +118,4 @@ def test_logprobs_are_stored_as_32_bit_floats() -> None:
     (rounded,) = as_float32s((-0.1,))
     assert rounded != -0.1
     assert as_float32s((rounded,)) == (rounded,)
-    assert delta_row(REQUEST, 0, (1,), (-0.1,)).logprobs[-1] == rounded
+    assert delta_row(REQUEST, ((0, 1),), (1,), (-0.1,)).logprobs[-1] == rounded
