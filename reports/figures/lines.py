@@ -80,7 +80,9 @@ def _prefix(prefix: Plain) -> Iterator[tuple[str, str]]:
         gone = _counted(chunks["deleted"], "deleted") if chunks["deleted"] else "0 deleted"
         yield "chunk rows", f"{chunks['staged']:,} staged ({chunks['staged_bytes']:,} bytes), {gone}"
     if restores["restored"] or restores["fell_back"] or restores["rejected"]:
-        parts = [f"{restores['restored']:,} calls with {restores['tokens']:,} tokens, {restores['terminal']:,} of them whole"]
+        parts = [
+            f"{restores['restored']:,} calls with {restores['tokens']:,} tokens, {restores['terminal']:,} of them whole answers"
+        ]
         parts += [_counted(restores[name], name.replace("_", " ")) for name in ("fell_back", "rejected") if restores[name]]
         yield "prefixes", f"{'; '.join(parts)}; {restores['keys']:,} rows read in {restores['gets']:,} requests"
     for name, loop in prefix["handoffs"].items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from whole_job import TASKS, changed, every
 
@@ -145,7 +146,7 @@ def everything_done(records: Sequence[Record], but: Sequence[int] = ()) -> Work:
     return Work(tokens=tokens, turns=len(turns), rollouts=len(begun))
 
 
-@pytest.mark.parametrize("level", ["rollout", "sibling", "turn"])
+@pytest.mark.parametrize("level", ["rollout", "sibling", "turn", "prefix"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_crash_before_any_snapshot_loses_everything_and_one_at_the_end_nothing_trained(level: str, seed: int) -> None:
     result = sweep(small(level), seed, (), verify=False)
@@ -167,6 +168,16 @@ def test_a_crash_before_any_snapshot_loses_everything_and_one_at_the_end_nothing
 def test_a_finer_level_never_loses_more_on_average() -> None:
     means = [sweep(small(level), 0, (), verify=False).lost_work["tokens"]["mean"] for level in ("turn", "sibling", "rollout")]
     assert means == sorted(means) and means[0] < means[-1]
+
+
+def test_where_calls_are_long_level_prefix_loses_less_than_level_turn() -> None:
+    """Where they are short it may lose more: a snapshot at level turn waits for the calls, and so holds them whole."""
+    profile = {"tokens_min": 60, "tokens_max": 120}
+    levels = ("prefix", "turn")
+    scenarios = [msgspec.structs.replace(small(level, train_steps=1), profile=profile) for level in levels]
+    prefix, turn = (sweep(one, 0, (), points=150, verify=False).lost_work for one in scenarios)
+    assert prefix["points"] == turn["points"] == 150
+    assert 0 < prefix["tokens"]["mean"] < 0.8 * turn["tokens"]["mean"]
 
 
 def test_every_class_row_says_what_its_points_lose() -> None:
