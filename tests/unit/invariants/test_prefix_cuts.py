@@ -224,7 +224,7 @@ ALONE = [*PUT_ALONE, BACK]
 @pytest.mark.parametrize(
     "events",
     [
-        [*BEGUN, ASK, CLOSED, *ALONE, TAKEN_BACK, failed(), SENT],
+        [*BEGUN, ASK, CLOSED, *ALONE, BACK, failed(), SENT],
         [*BEGUN, asked(stop=1), ASK, CLOSED, failed("stop-strings"), SENT],
         [ASK, CLOSED, failed("no such call runs here"), SENT],
         [*BEGUN, CallEnded(CALL, "aborted"), ASK, CLOSED, failed("no such call runs here"), SENT],
