@@ -298,6 +298,8 @@ class ControlPlane:
             else:
                 for participant in in_order(self.participants, RESUME_ORDER):
                     participant.resume(request.checkpoint)
+                # Of a checkpoint that an earlier start of this process has begun: its save may go on until now.
+                self.sessions.model.open_gates()
 
     async def restore(self, request: Restore) -> tuple[str, ...]:
         self.received(request)

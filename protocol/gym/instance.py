@@ -53,7 +53,6 @@ class GymInstance:
 
     async def main(self) -> None:
         self.rt.serve({RunRows: self.run_rows, Probe: self.probe, **self.control.handlers()})
-        self.sessions.model.open_gates()  # of a checkpoint that an earlier start of this process has begun
         async with self.control.lock:  # no checkpoint and no retire sees an instance that does not yet hold its sessions
             await self.revive()
 

@@ -68,7 +68,6 @@ OTHER = {
     "mask": (0, 1, 1, 1, 1),
     "logprobs": (0.0, 0.0, -0.5, -0.25, -1.0000001),
     "weight_version": 5,
-    "segments": ((4, 1), (5, 2)),
     "extras": Extras(media=(MediaItem("image", "a.png", 0, 1, ()),)),
     "segments": ((4, 2), (5, 1)),
 }
