@@ -283,7 +283,7 @@ class GenerationWorker:
                 limit=live.limit or 0,
                 finish=look.finish,
                 text=text_digest(text),
-                plain=text_digest(self.engine.plain_text(request.carry, tokens, look.finish, request.sampling.stop)),
+                plain=self.plain(request, tokens, look.finish),
                 routes=told.prefix,
                 routed=told.own,
                 boundary=told.boundary,
@@ -292,6 +292,12 @@ class GenerationWorker:
             )
         )
         return generated
+
+    def plain(self, request: Generate, tokens: tuple[int, ...], finish: str) -> str:
+        """Digest of what the engine itself makes of these tokens; '' below the prefix level, where no call is interrupted."""
+        if self.job.level < Level.PREFIX:
+            return ""
+        return text_digest(self.engine.plain_text(request.carry, tokens, finish, request.sampling.stop))
 
     def terminal_routes(self, live: LiveCall, count: int) -> RouteBlock | None:
         """What the call's row holds; None without router replay, and if the rows cannot be had or do not fit."""

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from invariants.registry import JUDGES
+from protocol.config import Level
 from protocol.judging import Verdict
 from scenarios.files import library, load
 from sim.explore.result import SweepResult
@@ -16,9 +17,15 @@ LARGE = (
     "workplace", "sibling", "fixed-order", "refused-and-broken", "trainer-only", "eager-snapshots", "failed-resume",
     "gym-outage", "no-restore", "slow-tools", "sparse-checkpoints", "streamed-step",
     "cohort", "cohort-failed", "cohort-refused", "dropped-group", "lost-continuations", "prompt-injection", "proof",
-    "prefix-bad-row", "prefix-interrupted", "prefix-outage", "prefix-partial-put", "prefix-row-by-row",
 )  # fmt: skip
-POINTS = {name: 60 if name in LARGE else 300 for name in library()}  # a whole sweep of the large ones is `make sweep`
+
+
+def points_of(name: str) -> int:
+    """A whole sweep of the large ones is `make sweep`; those of the prefix level are all large."""
+    return 60 if name in LARGE or load(name).scenario.job.level >= Level.PREFIX else 300
+
+
+POINTS = {name: points_of(name) for name in library()}
 
 
 @cache
