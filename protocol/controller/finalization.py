@@ -14,8 +14,16 @@ from protocol.controller.failures import charge
 from protocol.controller.flow import Flow
 from protocol.data_plane.replay import slot_of
 from protocol.errors import Cause, OutcomeUnknown, ProtocolError, Refusal
-from protocol.history import FinalizeDone, FinalizeIssued, StagingCleared
-from protocol.identity import DATA_PLANE, GymCheckpointEpisode, finalizer_name, is_chunk, model_call_id, staging_key
+from protocol.history import ChunksDiscarded, FinalizeDone, FinalizeIssued, StagingCleared
+from protocol.identity import (
+    DATA_PLANE,
+    GymCheckpointEpisode,
+    call_of_chunk,
+    finalizer_name,
+    is_chunk,
+    model_call_id,
+    staging_key,
+)
 from protocol.ledger.records import AttemptStatus, Group
 from protocol.ledger.transitions import Finalize, LoseOutcome, Publish, Unpublish
 from protocol.messages import STAGING, ClearSamples, FinalizeGroup, GroupPublished, ListSampleIds, SiblingReceipt
@@ -40,6 +48,8 @@ def staged_keys(group: Group, max_turns: int) -> tuple[str, ...]:
 
 async def finalize(run: Run, flow: Flow, name: str) -> None:
     """Publish one complete group. Raises OutcomeUnknown, and then nothing may be saved any more; BudgetExhausted."""
+    given_up = unsealed_rollouts(run.ledger.groups[name]) if name in run.ledger.groups else frozenset()
+    await clear_chunks(run, given_up)
     while True:
         async with run.barrier.mutation("group_commits"):
             if name not in run.ledger.groups:  # dropped while we waited
@@ -106,6 +116,19 @@ async def _ask_finalizer(run: Run, group: Group) -> GroupPublished:
         run.ledger.move(group.group_id, LoseOutcome())
         raise OutcomeUnknown(f"publishing {group.group_id}: {error}") from None
     return reply
+
+
+async def clear_chunks(run: Run, given_up: frozenset[str]) -> None:
+    """Chunk rows of rollouts that nothing goes on from, before their group is published: no other clean-up is waited for."""
+    if not given_up or run.job.level < Level.PREFIX:
+        return
+    async with run.barrier.mutation("sample_clears"):
+        keys = await chunk_keys(run, given_up)
+        for first in range(0, len(keys), ROLLOUTS_A_SLICE):
+            part = keys[first : first + ROLLOUTS_A_SLICE]
+            await run.ask(DATA_PLANE, ClearSamples(partition=STAGING, keys=part))
+            for key in part:
+                run.rt.record(ChunksDiscarded(call_of_chunk(key), (key,), "given-up"))
 
 
 async def clear_staging(run: Run, group: Group) -> None:

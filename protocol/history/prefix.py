@@ -127,7 +127,7 @@ class ChunkStaged(Event, frozen=True):
 
 class ChunksDiscarded(Event, frozen=True):
     """Chunk rows have been deleted. ``why``: put-failed | rolled-back | unsealed | completed | aborted | terminal-failed |
-    retired."""
+    retired | given-up (by the controller: rows of an attempt that was given up, before its group is published)."""
 
     call: str
     keys: tuple[str, ...]
