@@ -24,17 +24,22 @@ CATALOGUED = {  # numbers of the project's catalogue of bugs that this step has 
     "F": (72, 73, 75, 76, 77, 79, 80, 81, 82, 84, 85, 86, 87, 89, 90, 91),
     "G": (92, 94, 95, 96, 97, 99, 100, 101, 102, 104, 105, 106, 107, 109, 110, 111),
     "H": (112, 114, 115, 116, 117, 119, 120, 121, 122),
-    "I": (124, 125, 126, 127, 129, 130, 131, 135, 136, 137, 139, 140),
+    "I": (124, 125, 126, 127, 129, 130, 131, 132, 134, 135, 136, 137, 139, 140),
     "J": (141, 142, 144, 145, 146, 147),
     "L": (158, 160, 161, 162, 164, 165, 166, 167, 169, 170, 171, 172, 174, 175, 176, 177, 179, 180),
     "M": (200, 201, 202, 203, 204, 205, 206, 207),
 }
 
 
+PREFIX_AREAS = ("G", "H", "I", "J")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("load", MUTANTS, ids=lambda load: f"{load[0]}-{'-'.join(str(one.number) for one in MUTANTS[load])}")
 def test_every_mutant_is_caught_by_an_intended_judge(load: Load) -> None:
-    matrix = run_matrix(MUTANTS[load], points="200")
+    # Jobs of the prefix level are long, and cut at every snapshot: few points of them meet what others need many for.
+    points = "80" if all(mutant.area in PREFIX_AREAS for mutant in MUTANTS[load]) else "200"
+    matrix = run_matrix(MUTANTS[load], points=points)
     assert {row.name: (row.outcome, row.detail) for row in matrix.rows if row.outcome is not Outcome.CAUGHT} == {}
     report = matrix.as_json()
     assert report["registered"] == report["reached"] == report["caught"] == report["caught_by_intended"] == len(MUTANTS[load])
