@@ -11,7 +11,7 @@ import msgspec
 from protocol.data_plane.digests import as_float32s, joined_segments
 from protocol.data_plane.extras import RouteBlock
 from protocol.history import LifecycleWaited
-from protocol.messages import Generate, PrefixEvidence
+from protocol.messages import Generate
 from protocol.parts import Output
 from protocol.runtime import Lock, Runtime, Task
 from protocol.worker.media import NO_MEDIA, AdmittedMedia
@@ -120,11 +120,6 @@ class LiveCall:
         call of nothing counts as its own version."""
         own = end - len(self.inherited.tokens)
         return joined_segments(self.inherited.segments, ((self.version, own),)) or ((self.version, 0),)
-
-    def evidence(self) -> PrefixEvidence:
-        """Of what is durable: at least one chunk."""
-        assert self.durable.keys and self.limit is not None
-        return PrefixEvidence(self.durable.keys, len(self.durable.tokens), self.durable.digest, self.limit)
 
     def lifecycle(self, what: str) -> Lifecycle:
         """Around a freeze, a terminal write or an abort: one at a time."""
