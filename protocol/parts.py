@@ -104,6 +104,12 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
+    def use_weights(self, version: int, weights: str) -> Awaitable[str]:
+        """From now on generate with the weights of this version, whose digest the trainer has told ('': it has not). No call
+        begins meanwhile; those that run end under the weights they began with. Returns the digest of what is loaded, '' where
+        the engine cannot say. Raises Refusal(INFRA): these weights cannot be had, or are others than were told."""
+        ...
+
     def start(self, call: EngineCall) -> Output:
         """Begin (or go on with) a call. At least one token more is generated."""
         ...

@@ -37,6 +37,7 @@ class Run:
         self.workers = tuple(worker_name(index) for index in range(job.generation_workers))
         self.token = control_token(self.fingerprint, rt.life)  # of this run's control calls to Gym
         self.version = 0  # of the trainer's weights
+        self.weights = ""  # their digest, as the trainer told it
         self.steps = 0  # committed
         self.cursor = 0  # prompts taken from the loader, over all epochs
         self.epoch = 0

@@ -180,7 +180,7 @@ async def restore(run: Run, anchor: Anchor, coordinator: GymCoordinator) -> None
     for given_up in choice.discard:
         await rt.files.remove(given_up)
         await rt.files.fsync_dir("")
-    await run.ask_trainer(LoadWeights(folder=folders.weights_folder(choice.anchor) if choice.step else ""))
+    run.weights = await run.ask_trainer(LoadWeights(folder=folders.weights_folder(choice.anchor) if choice.step else ""))
     if choice.anchor:
         await anchor.adopt(choice.anchor, choice.step)
     run.steps = run.version = choice.step

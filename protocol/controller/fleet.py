@@ -44,7 +44,7 @@ class Fleet:
     async def push(self) -> tuple[str, ...]:
         """Give every worker the run's weight version, all at once. Returns those that did not answer in time."""
         rt, timeout_s = self.rt, self.run.job.weight_sync_timeout_s
-        message, limit = SetWeightVersion(version=self.run.version), rt.now() + timeout_s
+        message, limit = SetWeightVersion(version=self.run.version, weights=self.run.weights), rt.now() + timeout_s
         calls = {worker: rt.call(worker, message) for worker in self.run.workers}
         missing: list[str] = []
         for worker, call in calls.items():
@@ -57,8 +57,9 @@ class Fleet:
 
     async def _push_again(self, worker: str) -> None:
         version = self.run.version
+        message = SetWeightVersion(version=version, weights=self.run.weights)
         try:
-            await ask(self.rt, worker, SetWeightVersion(version=version), self.run.job.weight_sync_timeout_s)
+            await ask(self.rt, worker, message, self.run.job.weight_sync_timeout_s)
         except ProtocolError:
             self.well[worker] = False  # the next probe tries again
         else:

@@ -167,6 +167,7 @@ class TrainPump:
                 run.claimed.clear()
             self.flow.permits.release(len(ordinals))
             run.version += 1
+            run.weights = weights
             run.steps += 1
             run.progressed()
             self.rt.record(

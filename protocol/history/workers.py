@@ -6,9 +6,11 @@ from protocol.history.event import Event
 
 
 class WeightsReceived(Event, frozen=True):
-    """A worker was given these weights: calls that begin from now on are theirs. It starts with none."""
+    """A worker's engine holds these weights: calls that begin from now on are theirs. It starts with none. ``weights``: the
+    digest of what it holds ('': its engine cannot say)."""
 
     version: int
+    weights: str = ""
 
 
 class EngineFound(Event, frozen=True):

@@ -149,9 +149,11 @@ class RetirePrefix(Message, frozen=True):
 
 
 class SetWeightVersion(Message, frozen=True):
-    """Calls that begin from now on carry this version; an older one than the worker's changes nothing. Reply: None."""
+    """Calls that begin from now on carry this version; an older one than the worker's changes nothing. ``weights``: their
+    digest, as the trainer told it. Reply: None, when the engine holds them."""
 
     version: int
+    weights: str = ""
 
 
 class Probe(Message, frozen=True):

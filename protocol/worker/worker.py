@@ -73,6 +73,10 @@ class GenerationWorker:
         self.job = job
         self.engine = engine
         self.version: int | None = None  # none yet: it was given no weights since it started
+        self.weights = rt.lock()  # one load at a time
+        self.loading = False  # no call begins meanwhile
+        self.loaded = rt.signal()
+        self.loaded.what = "weights that are being loaded"
         self.calls: dict[str, LiveCall] = {}
         self.ended: dict[str, Ended] = {}
         self.leaving: dict[str, LiveCall] = {}  # calls that are over, and not gone
@@ -106,11 +110,20 @@ class GenerationWorker:
         )
 
     async def set_weight_version(self, request: SetWeightVersion) -> None:
-        """Weights never go back: a push that was overtaken by a later one changes nothing."""
-        version = decide_version(self.version, request.version)
-        if version != self.version:
-            self.version = version
-            self.rt.record(WeightsReceived(version))
+        """Weights never go back: a push that was overtaken by a later one changes nothing. Raises Refusal(INFRA) if the engine
+        cannot load them: it goes on with those it has, and the next push tries again."""
+        async with self.weights:
+            version = decide_version(self.version, request.version)
+            if version == self.version:
+                return
+            self.loading = True
+            try:
+                held = await self.engine.use_weights(version, request.weights)
+                self.version = version
+                self.rt.record(WeightsReceived(version, held))
+            finally:
+                self.loading = False
+                self.loaded.set()
 
     async def probe(self, request: Probe) -> Health:
         return Health(self.rt.incarnation, -1 if self.version is None else self.version)
@@ -133,6 +146,8 @@ class GenerationWorker:
         await self.give_up_older(request.call)
         if self.job.level >= Level.PREFIX:
             self.rt.record(asked_of(request))
+        while self.loading:
+            await self.loaded.wait()
         # Stamped at the beginning: a sync during the call does not change what the call counts as.
         version = self.version
         if version is None:
