@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ from protocol.errors import Lost, PeerFailed, ProtocolError
 from protocol.history import Event
 from protocol.runtime import END, Cancelled, Fenced, Handler
 from real.recorder import Recorder
+from real.remote import Link
 from real.waits import Fence, State, Wait
 
 CURRENT: ContextVar[RealTask] = ContextVar("current")
@@ -144,10 +146,23 @@ class AllOf(Wait):
 
 
 class Job:
-    """What the processes of one life share. ``time_scale`` is real seconds for each second of the core."""
+    """What the processes of one life share in one operating system process. ``time_scale`` is real seconds for each second of the
+    core, ``began`` the moment of CLOCK_MONOTONIC at which its clock stood at 0 (None: now), ``links`` the ways to the
+    processes that live elsewhere."""
 
-    def __init__(self, life: int, recorder: Recorder, time_scale: float) -> None:
+    def __init__(
+        self,
+        life: int,
+        recorder: Recorder,
+        time_scale: float,
+        *,
+        incarnation: int = 1,
+        began: float | None = None,
+        links: Mapping[str, Link] | None = None,
+    ) -> None:
         self.life = life
+        self.incarnation = incarnation
+        self.links: Mapping[str, Link] = links if links is not None else {}
         self.recorder = recorder
         self.time_scale = time_scale
         self.by_name: dict[str, Process] = {}
@@ -156,7 +171,7 @@ class Job:
         self.main: RealTask | None = None  # the life ends with it
         self.over = asyncio.Event()
         self.fence = Fence()
-        self.began = asyncio.get_running_loop().time()
+        self.began = time.monotonic() if began is None else began
 
     def process(self, name: str) -> Process:
         found = self.by_name.get(name)
@@ -165,7 +180,7 @@ class Job:
         return found
 
     def now(self) -> float:
-        return (asyncio.get_running_loop().time() - self.began) / self.time_scale
+        return (time.monotonic() - self.began) / self.time_scale
 
     def record(self, process: str, event: Event) -> None:
         if self.fence.up:
@@ -194,9 +209,11 @@ class Process:
         self.name = name
         self.handlers: dict[type, Handler] | None = None
         self.waiting: deque[Request] = deque()
+        self.serves = asyncio.Event()
 
     def serve(self, handlers: Mapping[type, Handler]) -> None:
         self.handlers = {**(self.handlers or {}), **handlers}
+        self.serves.set()
         while self.waiting:
             self.waiting.popleft().start(self.handlers)
 
@@ -293,22 +310,20 @@ class RealCall(Wait):
             self.settle(None, Lost(f"the call of {self.request.name} was given up"))
 
 
-class RealStream:
-    """The caller's side: what has arrived and was not yet taken, then how it ended (again and again)."""
+class Incoming:
+    """The caller's side of a stream: what has arrived and was not yet taken, then how it ended (again and again)."""
 
-    def __init__(self, peer: Process, message: Any) -> None:
-        peer.job.fence.check()
+    def __init__(self, fence: Fence, what: str) -> None:
+        fence.check()
+        self.fence = fence
+        self.what = what
         self.items: deque[Any] = deque()
         self.ended = False
         self.error: Exception | None = None
         self.reader: NextItem | None = None
-        self.request = Request(peer, message, self)
 
     def next(self) -> NextItem:
         return NextItem(self)
-
-    async def run(self, handler: Handler, message: Any) -> None:
-        await handler(message, RealOutlet(self))
 
     def deliver(self, item: Any) -> None:
         if self.ended:
@@ -327,16 +342,30 @@ class RealStream:
         if reader is not None:
             reader.settle(None if error is not None else END, error)
 
+    def given_up(self) -> None:
+        self.items.clear()
+        self.conclude(None, Lost(f"{self.what} was given up"))
+
+
+class RealStream(Incoming):
+    """From a process of this operating system process."""
+
+    def __init__(self, peer: Process, message: Any) -> None:
+        super().__init__(peer.job.fence, f"the stream of {type(message).__name__} to {peer.name}")
+        self.request = Request(peer, message, self)
+
+    async def run(self, handler: Handler, message: Any) -> None:
+        await handler(message, RealOutlet(self))
+
     def cancel(self) -> None:
         if not self.ended:
             self.request.give_up()
-            self.items.clear()
-            self.conclude(None, Lost(f"the stream of {self.request.name} was given up"))
+            self.given_up()
 
 
 class NextItem(Wait):
-    def __init__(self, stream: RealStream) -> None:
-        super().__init__(stream.request.peer.job.fence)
+    def __init__(self, stream: Incoming) -> None:
+        super().__init__(stream.fence)
         self._stream = stream
 
     def begin(self) -> None:
@@ -346,7 +375,7 @@ class NextItem(Wait):
         elif stream.ended:
             self.settle(END, stream.error)
         else:
-            assert stream.reader is None, f"two tasks read the stream of {stream.request.name}"
+            assert stream.reader is None, f"two tasks read {stream.what}"
             stream.reader = self
 
     def detach(self) -> None:

@@ -1,21 +1,23 @@
-"""The history of a real life: one append-only file, one write a record, and the kill that a record may trigger.
+"""The history of a real life: one append-only file, one write a record, and what a record may trigger.
 
-The file outlives the job. It begins with a line that names the format; each further line is one ``Record`` as JSON. A
-trigger belongs to one process and is tested by that process's own counters, after the record is in the file and before
-``record`` returns (RULES 5).
+The file outlives the job. It begins with a line that names the format; each further line is one ``Record`` as JSON. All
+processes of a life append to the same file: the kernel puts one write behind the other, so the order of the lines is the order
+in which the records were made, whoever made them, and a message is never sent before what was recorded ahead of it. A trigger
+belongs to one process and is tested by that process's own counters, after the record is in the file (or, of the edge
+``before``, ahead of it) and before ``record`` returns (RULES 5).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Union
 
 import msgspec
 
-from protocol.history import EVENTS, FORMAT, Event, Record
+from protocol.history import EVENTS, FORMAT, Event, ProcessStarted, Record
 from protocol.judging import RunStatus
 
 HEADER = b'{"format":%d}\n' % FORMAT
@@ -33,13 +35,28 @@ class Trigger(NamedTuple):
     n: int
 
 
-class Recorder:
-    """Writes the history of one life. ``trigger`` kills this operating system process with SIGKILL."""
+class Act(NamedTuple):
+    """What happens inside ``record``: before the record is written, or after. ``run`` may never return."""
 
-    def __init__(self, path: Path, life: int, trigger: Trigger | None = None) -> None:
+    before: bool
+    run: Callable[[], None]
+
+
+def die() -> None:
+    """Kill this operating system process with SIGKILL."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Recorder:
+    """Writes what one operating system process records of one life. ``trigger`` kills it; ``acts`` are further triggers."""
+
+    def __init__(
+        self, path: Path, life: int, trigger: Trigger | None = None, acts: Mapping[Trigger, Sequence[Act]] | None = None
+    ) -> None:
         self.life = life
-        self.trigger = trigger
-        self.sequence = 0
+        self.acts: dict[Trigger, Sequence[Act]] = dict(acts or {})
+        if trigger is not None:
+            self.acts[trigger] = (*self.acts.get(trigger, ()), Act(False, die))
         self.counts: dict[tuple[str, str], int] = {}
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
         if os.fstat(self._file).st_size == 0:
@@ -47,21 +64,27 @@ class Recorder:
 
     def record(self, time_s: float, process: str, task: str, event: Event) -> None:
         kind = type(event).__name__
-        line = _encode((self.sequence, time_s, process, self.life, task, event)) + b"\n"
-        written = os.write(self._file, line)
-        assert written == len(line), "a record that is written in part is no record"
-        self.sequence += 1
         place = (process, kind)
         count = self.counts[place] = self.counts.get(place, 0) + 1
-        if self.trigger is not None and (process, kind, count) == self.trigger:
-            os.kill(os.getpid(), signal.SIGKILL)
+        acts = self.acts.get(Trigger(process, kind, count), ()) if self.acts else ()
+        for act in acts:
+            if act.before:
+                act.run()
+        line = _encode((0, time_s, process, self.life, task, event)) + b"\n"
+        written = os.write(self._file, line)
+        assert written == len(line), "a record that is written in part is no record"
+        for act in acts:
+            if not act.before:
+                act.run()
 
     def close(self) -> None:
         os.close(self._file)
 
 
 def read_history(path: Path) -> list[Record]:
-    """All records of one life's file. Raises ValueError for another format or a torn line."""
+    """All records of one life's file, numbered in the order of the file; no time lies before the one ahead of it, though the
+    clocks of two processes are read a little before their lines are written. Raises ValueError for another format or a torn
+    line."""
     return list(_records(path))
 
 
@@ -69,9 +92,14 @@ def _records(path: Path) -> Iterator[Record]:
     with path.open("rb") as lines:
         if lines.readline() != HEADER:
             raise ValueError(f"{path} does not begin with a history of format {FORMAT}")
-        for line in lines:
-            sequence, time_s, process, life, task, event = _decode_line(line)
-            yield Record(sequence, time_s, process, life, task, _decode_event(event))
+        latest, started = 0.0, False
+        for sequence, line in enumerate(lines):
+            _, time_s, process, life, task, raw = _decode_line(line)
+            event = _decode_event(raw)
+            if not started and isinstance(event, ProcessStarted):
+                started, latest = True, 0.0  # the clock starts again when the clean-up is over
+            latest = max(latest, time_s)
+            yield Record(sequence, latest, process, life, task, event)
 
 
 def save_status(path: Path, status: RunStatus) -> None:

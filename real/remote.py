@@ -22,8 +22,8 @@ class Sender(msgspec.Struct, frozen=True):
 
 
 class Link(Protocol):
-    """The way to one peer. ``call`` and ``stream`` raise the typed ``ProtocolError`` that the peer answered with, ``PeerFailed`` if
-    it failed untyped, ``Lost`` if no answer can come any more. Cancelling the coroutine (or closing the iterator) gives up
+    """The way to one peer. ``call`` and ``stream`` raise the typed ``ProtocolError`` that the peer answered with, ``PeerFailed``
+    if it failed untyped, ``Lost`` if no answer can come any more. Cancelling the coroutine (or closing the iterator) gives up
     the answer and cancels the peer's handler."""
 
     async def call(self, message: Any) -> Any: ...

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from protocol.history import Event, HandoffDone
 from protocol.runtime import Files, Handler
 from real.files import RealFiles
+from real.outside import RemoteCall, RemoteStream
 from real.processes import CURRENT, AllOf, Job, RealCall, RealStream, RealTask, later
 from real.waits import Fence, FirstOf, Lock, Queue, Signal, State, Timer, Wait
 
@@ -96,7 +97,7 @@ class AsyncioRuntime:
     def __init__(self, job: Job, me: str, root: Path, seed: int) -> None:
         self.me = me
         self.life = job.life
-        self.incarnation = 1  # no process of this world starts again alone
+        self.incarnation = job.incarnation
         self.files: Files = RealFiles(root, self.record, job.fence)
         self._job = job
         self.process = job.process(me)
@@ -145,10 +146,16 @@ class AsyncioRuntime:
     def all_of(self, tasks: Sequence[Any]) -> AllOf:
         return AllOf(self._job.fence, tasks)
 
-    def call(self, peer: str, message: Any) -> RealCall:
+    def call(self, peer: str, message: Any) -> RealCall | RemoteCall:
+        link = self._job.links.get(peer)
+        if link is not None:
+            return RemoteCall(self._job.fence, link, peer, message)
         return RealCall(self._job.process(peer), message)
 
-    def stream(self, peer: str, message: Any) -> RealStream:
+    def stream(self, peer: str, message: Any) -> RealStream | RemoteStream:
+        link = self._job.links.get(peer)
+        if link is not None:
+            return RemoteStream(self._job.fence, link, peer, message)
         return RealStream(self._job.process(peer), message)
 
     def serve(self, handlers: Mapping[type, Handler]) -> None:
