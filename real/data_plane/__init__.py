@@ -1,0 +1,1 @@
+"""Data planes: TransferQueue, and an embedded one."""

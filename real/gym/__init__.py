@@ -1,0 +1,1 @@
+"""Gym instances over HTTP."""

@@ -1,0 +1,98 @@
+"""Who belongs to a job, and the proof that nobody is left.
+
+The launcher is a child subreaper: whatever a job starts stays its descendant, however often it is orphaned and whatever session
+or group it opens. A second witness asks nobody's parents: every process of a job has the job's mark in its environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+PR_SET_CHILD_SUBREAPER = 36
+PATIENCE_S = 20.0  # until a killed process must be gone
+
+
+class NotDead(Exception):
+    """Processes of a job outlived SIGKILL. One string: which."""
+
+
+def adopt_orphans() -> None:
+    """This process becomes the parent of every descendant whose own parent dies."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER was refused")
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """All living ones, with ``pid`` itself unless that is this process."""
+    try:
+        top = psutil.Process(pid)
+        found = top.children(recursive=True) + ([top] if pid != os.getpid() else [])
+    except psutil.NoSuchProcess:
+        return []
+    return [process for process in found if alive(process)]
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with the mark in their environment, this one left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def send(processes: Iterable[psutil.Process], what: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            process.send_signal(what)
+
+
+def stop_all(pids: Iterable[int]) -> dict[int, psutil.Process]:
+    """SIGSTOP to these and all that descends from them, again and again until no new one appears."""
+    stopped: dict[int, psutil.Process] = {}
+    while True:
+        new = [process for pid in pids for process in descendants(pid) if process.pid not in stopped]
+        if not new:
+            return stopped
+        send(new, signal.SIGSTOP)
+        stopped.update((process.pid, process) for process in new)
+
+
+def kill_all(pids: Iterable[int], mark: str = "") -> list[int]:
+    """Stop, kill, and prove that none is left. Returns whom it killed. Raises NotDead.
+
+    ``mark``: whoever bears it dies too.
+    """
+    pids = list(pids)
+    killed = stop_all(pids)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        send(killed.values(), signal.SIGKILL)
+        left = [process for process in killed.values() if alive(process)]
+        more = {process.pid: process for pid in pids for process in descendants(pid)}
+        for pid in marked(mark) if mark else ():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                more.setdefault(pid, psutil.Process(pid))
+        killed.update(more)
+        if not left and not more:
+            return sorted(killed)
+        if time.monotonic() > deadline:
+            raise NotDead(f"processes {sorted({process.pid for process in left} | set(more))} of the job outlived SIGKILL")
+        time.sleep(0.005)

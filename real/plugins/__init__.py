@@ -1,0 +1,1 @@
+"""General plugins of vLLM: loaded in the front end and in the engine core."""

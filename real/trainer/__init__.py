@@ -1,0 +1,1 @@
+"""A torch trainer as the core's trainer."""
