@@ -240,7 +240,8 @@ class Server(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a world brings. ``participants`` names each Gym instance's participants at this start of the job; ``services`` are
-    those outside of it, which a world lets Gym call by their names."""
+    those outside of it, which a world lets Gym call by their names; ``secret`` is in the control tokens of this start of the
+    job."""
 
     engine: Callable[[Runtime], Engine]
     environment: Callable[[Runtime], Environment]
@@ -248,3 +249,4 @@ class Parts:
     trainer: Callable[[Runtime], Server]
     participants: Callable[[str], tuple[str, ...]]
     services: tuple[Service, ...] = ()
+    secret: str = ""

@@ -84,6 +84,7 @@ class World:
                 control=str(scratch / "control"),
                 mark=f"rollproof-{secrets.token_hex(6)}",
                 scratch=str(scratch),
+                secret=secrets.token_hex(16),
                 crash=crash,
                 time_scale=self.time_scale,
                 limit_s=self.limit_s,

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import ray
@@ -38,6 +39,7 @@ from real.world import JOB, status_file
 
 SLOW = ("worker", "trainer", "data-plane", "gym", "finalizer", "controller")  # what loads longest starts first
 STOP_S = 10.0  # for a process to stop its servers
+NO_PARTS = SimpleNamespace(secret="")
 NOT_READY = "boot"  # outcome of a life whose processes could not be made ready
 
 
@@ -56,7 +58,7 @@ class Driver:
 
     def names(self) -> list[str]:
         scenario = self.setting.scenario
-        made = processes(scenario.tables or scenario.job, scenario.tasks, cast(Parts, None))  # factories are not called here
+        made = processes(scenario.tables or scenario.job, scenario.tasks, cast(Parts, NO_PARTS))  # no factory is called here
         return list(made)
 
     async def live(self) -> RunStatus:
