@@ -98,8 +98,8 @@ def ordinal_of_group(group: str) -> int:
 
 
 def control_token(fingerprint: str, life: int, secret: str = "") -> str:
-    """What a run's control calls to Gym carry: 32 hex characters. ``fingerprint`` is the job's, ``life`` its start, ``secret`` what
-    the world minted for it ('': a world that nobody else can reach).
+    """What a run's control calls to Gym carry: 32 hex characters. ``fingerprint`` is the job's, ``life`` its start, ``secret``
+    what the world minted for it ('': a world that nobody else can reach).
 
     A call that an earlier start of the job has left behind carries another one, and so does another job's.
     """

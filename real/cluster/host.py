@@ -31,8 +31,9 @@ async def _nothing() -> None:
 class Equipment:
     """What a process is given before its life starts, all of it loaded and listening.
 
-    ``beside``: processes that live in the same operating system process (doors to services). ``open`` starts its servers
-    (the runtime is for what they record) and returns the address at which others reach it ('': by actor calls). ``link``: the way to a peer that has an address.
+    ``beside``: processes that live in the same operating system process (doors to services). ``open`` starts its servers (the
+    runtime is for what they record) and returns the address at which others reach it ('': by actor calls). ``link``: the way
+    to a peer that has an address.
     """
 
     parts: Parts
