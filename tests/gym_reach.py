@@ -6,21 +6,21 @@ A test's script is the controller, and speaks to a ``Reach``: the same script pl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from protocol.config import Job
-from protocol.errors import Lost
 from protocol.gym.instance import GymInstance
 from protocol.history import Event, Record
 from protocol.messages import SetWeightVersion
 from protocol.parts import Factory
 from protocol.runtime import END
 from protocol.worker.worker import GenerationWorker
+from real.outside import LocalServed
 from real.processes import Job as Life
-from real.processes import Process, RealCall, RealStream, RealTask
-from real.remote import Sender
+from real.processes import RealTask
+from real.remote import Link, Sender
 from real.runtime import AsyncioRuntime
 from sim.environments import environment, layout_of
 from sim.fake_data_plane import FakeDataPlane
@@ -50,9 +50,6 @@ class Reach:
     def stream(self, message: Any) -> Any:
         return self.rt.stream(GYM, message)
 
-    async def close(self) -> None:
-        pass
-
     def events(self, kind: type[E]) -> list[E]:
         return [record.event for record in self.history if isinstance(record.event, kind)]
 
@@ -72,86 +69,6 @@ class Reach:
 Script = Callable[[Reach], Coroutine[Any, Any, None]]
 
 
-class HttpCall:
-    def __init__(self, asked: Coroutine[Any, Any, Any]) -> None:
-        self._task = asyncio.ensure_future(asked)
-
-    def __await__(self) -> Iterator[Any]:
-        try:
-            return (yield from self._task.__await__())
-        except asyncio.CancelledError:
-            if self._task.cancelled():
-                raise Lost("the call was given up") from None
-            raise
-
-    def cancel(self) -> None:
-        self._task.cancel()
-
-
-class HttpStream:
-    def __init__(self, items: Any) -> None:
-        self._items = items
-        self._left: asyncio.Queue[Any] = asyncio.Queue()
-        self._task = asyncio.ensure_future(self._pump())
-
-    async def _pump(self) -> None:
-        try:
-            async for item in self._items:
-                self._left.put_nowait(item)
-            self._left.put_nowait(END)
-        except Exception as error:
-            self._left.put_nowait(error)
-        finally:
-            await self._items.aclose()
-
-    async def next(self) -> Any:
-        item = await self._left.get()
-        if isinstance(item, Exception):
-            raise item
-        return item
-
-    def cancel(self) -> None:
-        self._task.cancel()
-
-
-class HttpReach(Reach):
-    def __init__(self, rt: Any, history: list[Record], link: Any) -> None:
-        super().__init__(rt, history)
-        self.link = link
-
-    def call(self, message: Any) -> Any:
-        return HttpCall(self.link.call(message))
-
-    def stream(self, message: Any) -> Any:
-        return HttpStream(self.link.stream(message))
-
-
-class LocalServed:
-    """``real.remote.Served`` of a process on this very loop; ``asked`` are its senders."""
-
-    def __init__(self, process: Process) -> None:
-        self.name = process.name
-        self.process = process
-        self.asked: list[Sender] = []
-
-    async def answer(self, sender: Sender, message: Any) -> Any:
-        self.asked.append(sender)
-        call = RealCall(self.process, message)
-        try:
-            return await call
-        finally:
-            call.cancel()
-
-    async def answer_stream(self, sender: Sender, message: Any, send: Callable[[Any], None]) -> None:
-        self.asked.append(sender)
-        stream = RealStream(self.process, message)
-        try:
-            while (item := await stream.next()) is not END:
-                send(item)
-        finally:
-            stream.cancel()
-
-
 class Kept:
     """A recorder that keeps the history in memory."""
 
@@ -164,10 +81,17 @@ class Kept:
 
 
 async def play_on_asyncio(
-    script: Callable[[Any], Coroutine[Any, Any, None]], root: Path, processes: Mapping[str, Factory], kept: Kept
+    script: Callable[[Any], Coroutine[Any, Any, None]],
+    root: Path,
+    processes: Mapping[str, Factory],
+    kept: Kept,
+    links: Mapping[str, Link] | None = None,
 ) -> None:
-    """One life of these processes beside a controller that plays the script; it ends with it, and raises what failed."""
-    life = Life(kept.life, kept, TIME_SCALE)  # type: ignore[arg-type]
+    """One life of these processes beside a controller that plays the script; it ends with it, and raises what failed.
+
+    ``links``: how processes are reached that are not to be reached directly.
+    """
+    life = Life(kept.life, kept, TIME_SCALE, links=links)  # type: ignore[arg-type]
     for name, factory in processes.items():
         rt = AsyncioRuntime(life, name, root, seed=0)
         RealTask(rt.process, factory(rt), "main")
@@ -206,7 +130,8 @@ class Ways:
         return bench.run(play).history
 
     async def _on_asyncio(self, script: Script, profile: Mapping[str, Any], job: Job, kept: Kept) -> None:
-        made: list[Any] = []
+        made: list[GymInstance] = []
+        links: dict[str, Link] = {}
 
         async def gym_main(rt: Any) -> None:
             gym = GymInstance(rt, job, environment("workplace", rt, profile), layout_of("workplace").participants, TOKEN)
@@ -215,11 +140,11 @@ class Ways:
 
         async def play(rt: Any) -> None:
             await rt.call("worker-0", SetWeightVersion(0))
+            reach = Reach(rt, kept.history)
+            reach.gym = made[0]
             if self.way == "http":
-                await self._over_http(script, rt, made[0], kept)
+                await self._over_http(script, reach, links)
             else:
-                reach = Reach(rt, kept.history)
-                reach.gym = made[0]
                 await script(reach)
 
         processes: dict[str, Factory] = {
@@ -227,17 +152,16 @@ class Ways:
             "worker-0": lambda rt: GenerationWorker(rt, job, FakeEngine(rt, profile)).main(),
             GYM: gym_main,
         }
-        await play_on_asyncio(play, self.root, processes, kept)
+        await play_on_asyncio(play, self.root, processes, kept, links)
 
-    async def _over_http(self, script: Script, rt: Any, gym: GymInstance, kept: Kept) -> None:
+    async def _over_http(self, script: Script, reach: Reach, links: dict[str, Link]) -> None:
         from real.gym.client import GymLink
         from real.gym.server import serve_gym
 
-        server = await serve_gym(LocalServed(gym.rt.process), TOKEN, gym.rt.record)  # type: ignore[attr-defined]
-        link = GymLink(server.address, GYM, ME)
+        rt: Any = reach.gym.rt
+        server = await serve_gym(LocalServed(rt.process), TOKEN, rt.record)
+        links[GYM] = link = GymLink(server.address, GYM, ME)
         try:
-            reach = HttpReach(rt, kept.history, link)
-            reach.gym = gym
             await script(reach)
         finally:
             await link.close()
