@@ -39,6 +39,7 @@ from real.world import JOB, status_file
 
 SLOW = ("worker", "trainer", "data-plane", "gym", "finalizer", "controller")  # what loads longest starts first
 STOP_S = 10.0  # for a process to stop its servers
+BEGAN = time.monotonic()
 NO_PARTS = SimpleNamespace(secret="")
 NOT_READY = "boot"  # outcome of a life whose processes could not be made ready
 
@@ -64,9 +65,11 @@ class Driver:
     async def live(self) -> RunStatus:
         names = self.names()
         await asyncio.to_thread(cluster.start, self.setting.ray, f"{self.setting.scratch}/r")
+        told("cluster up")
         order = sorted(names, key=lambda name: SLOW.index(name.rstrip("0123456789").rstrip("-")))
         async with asyncio.timeout(self.setting.boot_s):
             found = await asyncio.gather(*[self.make(name, 1) for name in order])
+        told("all ready")
         wrong = [error for error in found if error]
         if wrong:
             return RunStatus(NOT_READY, error="; ".join(wrong))
@@ -93,16 +96,18 @@ class Driver:
         try:
             pid = await actor.pid.remote()
             self.control.ask(Booted({name: pid}))
+            told(f"{name} is process {pid}")
             address, error = await actor.boot.remote()
+            told(f"{name} is ready")
         except RayActorError as died:
             return f"{name}: its process died while it was made ready ({died})"
         self.book[name] = (address, incarnation)
         return cast(str, error)
 
     async def introduce(self) -> None:
-        await asyncio.gather(*[self.told(name) for name in self.actors if name not in self.dead])
+        await asyncio.gather(*[self.meet(name) for name in self.actors if name not in self.dead])
 
-    async def told(self, name: str) -> None:
+    async def meet(self, name: str) -> None:
         with contextlib.suppress(RayActorError):
             await self.actors[name].meet.remote(self.book)
 
@@ -168,6 +173,11 @@ class Driver:
                         await self.actors[name].stop.remote()
 
 
+def told(text: str) -> None:
+    """Into the driver's log: seconds since it began."""
+    print(f"{time.monotonic() - BEGAN:7.2f} {text}", flush=True)
+
+
 async def drive(setting: LifeSetting, content: bytes) -> RunStatus:
     driver = Driver(setting, content)
     try:
@@ -190,6 +200,7 @@ def main(path: Path) -> int:
     content = path.read_bytes()
     setting = read_setting(content)
     os.environ.update(environment_of(setting.parts))
+    told("begins")
     status = asyncio.run(drive(setting, content))
     print(status, flush=True)
     return 0 if status.outcome == "ended" else 1

@@ -19,7 +19,7 @@ KEPT_OPEN_S = 75  # an idle connection; clients let go of theirs earlier, so tha
 
 def listen(what: str, port: int = 0, host: str = LOOPBACK) -> socket.socket:
     """A socket that listens; port 0: any free one. Raises ConfigError that names the port and what wanted it."""
-    # Named as TCP, or asyncio leaves Nagle's delay on its connections: 40 ms a call where two writes meet a delayed ACK (measured).
+    # Named as TCP, or asyncio leaves Nagle's delay on its connections: 40 ms a call where two writes meet a delayed ACK.
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
