@@ -18,7 +18,7 @@ from real.cluster.setting import LifeSetting
 from real.faults import acts_of
 from real.outside import LocalServed
 from real.processes import Job, RealTask
-from real.recorder import Recorder
+from real.recorder import Recorder, counts_of
 from real.remote import Link, Sender, Served
 from real.runtime import AsyncioRuntime
 
@@ -66,7 +66,9 @@ class Host:
         self.actor_link = actor_link
         self.links: dict[str, Link] = {}
         self.addresses: dict[str, tuple[str, int]] = {}
-        self.recorder = Recorder(Path(setting.history), setting.life, acts=acts_of(setting, name))
+        history = Path(setting.history)
+        before = counts_of(history, name) if incarnation > 1 else {}
+        self.recorder = Recorder(history, setting.life, acts=acts_of(setting, name), counts=before)
         self.job = self._job()
         self.served = LocalServed(self.job.process(name))
         self.equipment: Equipment | None = None
