@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -48,6 +49,11 @@ def image_of(rows: Mapping[str, Sequence[tuple[str, bytes]]], beside: Mapping[st
         {name: key_set(key for key, _ in pairs) for name, pairs in rows.items()},
         beside,
     )
+
+
+def scratch_of(rt: Runtime, root: Path) -> Path:
+    """This process's own folder in this life, below the run's folder ``root``."""
+    return root / f"life-{rt.life}" / "scratch" / rt.me
 
 
 class Install(NamedTuple):

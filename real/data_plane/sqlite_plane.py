@@ -17,7 +17,7 @@ from typing import Any
 from protocol.errors import Cause, Refusal
 from protocol.messages import PARTITIONS, ClearSamples, GetSamples, ListSampleIds, PutSamples, SaveCheckpoint
 from protocol.runtime import Runtime
-from real.data_plane.serving import DataPlane, Image, Install, Request, image_of
+from real.data_plane.serving import DataPlane, Image, Install, Request, image_of, scratch_of
 
 FILE = "rows.db"
 TABLE = "CREATE TABLE rows (partition TEXT NOT NULL, key TEXT NOT NULL, row BLOB NOT NULL, UNIQUE (partition, key))"
@@ -26,11 +26,6 @@ GET = "SELECT row FROM rows WHERE partition = ? AND key = ?"
 LIST = "SELECT key FROM rows WHERE partition = ? ORDER BY key"
 CLEAR = "DELETE FROM rows WHERE partition = ? AND key = ?"
 ALL = "SELECT key, row FROM rows WHERE partition = ? ORDER BY key"
-
-
-def scratch_of(rt: Runtime, root: Path) -> Path:
-    """This process's own folder in this life."""
-    return root / f"life-{rt.life}" / "scratch" / rt.me
 
 
 class SqliteRows:

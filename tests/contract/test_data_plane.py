@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
+from ray_cluster import cluster, forget_rows
 from small_life import play_for_real
 from small_world import Client, Played, play
 
@@ -27,6 +28,7 @@ from protocol.messages import (
 )
 from protocol.runtime import Runtime
 from real.data_plane.sqlite_plane import SqlitePlane
+from real.data_plane.transfer_queue import TransferQueuePlane
 from sim.fake_data_plane import FakeDataPlane
 
 ROWS = (("b", b"2"), ("a", b"1"), ("c", b""))
@@ -44,10 +46,23 @@ def sqlite(client: Client, **life: object) -> Played:
     return play_for_real(client, lambda root: {DATA_PLANE: lambda rt: SqlitePlane(rt, root).main()}, **life)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=[fake, pytest.param(sqlite, marks=pytest.mark.real)])
+def transfer_queue(client: Client, **life: object) -> Played:
+    forget_rows()
+    return play_for_real(client, lambda root: {DATA_PLANE: lambda rt: TransferQueuePlane(rt, root).main()}, **life)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    with cluster():
+        yield
+
+
+@pytest.fixture(params=[fake, *(pytest.param(real, marks=pytest.mark.real) for real in (sqlite, transfer_queue))])
 def run(request: pytest.FixtureRequest) -> Run:
     """Runs a client beside a fresh data plane; ``files`` are what the life starts with."""
     play_client: Run = request.param
+    if play_client is transfer_queue:
+        request.getfixturevalue("ray_cluster")
     return play_client
 
 
