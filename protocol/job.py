@@ -41,7 +41,13 @@ def processes(given: Job | Mapping[str, Any], tasks: Sequence[PromptTask], parts
         out[identity.worker_name(index)] = lambda rt: GenerationWorker(rt, job, parts.engine(rt)).main()
     for index in range(job.gym_instances):
         out[identity.gym_name(index)] = lambda rt: GymInstance(
-            rt, job, parts.environment(rt), parts.participants(rt.me), identity.control_token(run, rt.life), parts.services
+            rt,
+            job,
+            parts.environment(rt),
+            parts.participants(rt.me),
+            identity.control_token(run, rt.life),
+            parts.services,
+            parts.hands_context,
         ).main()
     out[identity.CONTROLLER] = lambda rt: Controller(rt, job, tuple(tasks)).main()
     return out
