@@ -47,6 +47,7 @@ def processes(given: Job | Mapping[str, Any], tasks: Sequence[PromptTask], parts
             parts.participants(rt.me),
             identity.control_token(run, rt.life, secret),
             parts.services,
+            parts.hands_context,
         ).main()
     out[identity.CONTROLLER] = lambda rt: Controller(rt, job, tuple(tasks), secret).main()
     return out
