@@ -190,16 +190,17 @@ async def drive(setting: LifeSetting, content: bytes) -> RunStatus:
     return status
 
 
-def environment_of(parts: str) -> Mapping[str, str]:
-    """``ENVIRONMENT`` of the module of ``parts``: what its packages must find before they are imported."""
-    found: Mapping[str, str] = getattr(importlib.import_module(parts.partition(":")[0]), "ENVIRONMENT", {})
+def environment_of(setting: LifeSetting) -> Mapping[str, str]:
+    """What ``environment`` of the module of the parts says: variables that its packages must find before they are imported."""
+    module = importlib.import_module(setting.parts.partition(":")[0])
+    found: Mapping[str, str] = module.environment(setting) if hasattr(module, "environment") else {}
     return found
 
 
 def main(path: Path) -> int:
     content = path.read_bytes()
     setting = read_setting(content)
-    os.environ.update(environment_of(setting.parts))
+    os.environ.update(environment_of(setting))
     told("begins")
     status = asyncio.run(drive(setting, content))
     print(status, flush=True)
