@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("ray", reason="Ray is in the extra 'real'")
 pytest.importorskip("uvicorn", reason="uvicorn is in the extra 'real'")
 
+from invariants.registry import JUDGES
 from protocol.history import FaultInjected, ProcessKilled, ProcessStarted, Restored, RunEnded
 from protocol.judging import Durable, Panel
-from invariants.registry import JUDGES
 from real.cluster.setting import LifeSetting
 from real.killer.family import marked
 from real.lives import RealLife, World, environment
