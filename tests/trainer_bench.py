@@ -54,6 +54,14 @@ def model_folder(moe: bool = False, seed: int = 0, hidden: int = 32) -> Path:
     return folder
 
 
+def read_model(folder: Path) -> Any:
+    import torch
+
+    from real.trainer.policy import import_transformers
+
+    return import_transformers().from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
 def settings_for(model: Path, **changes: Any) -> TrainerSettings:
     """For rows whose logprobs no engine has made, unless limits are given."""
     return TrainerSettings(**{"model": str(model), "logprob_difference_max": None, "same_routes_min": None, **changes})

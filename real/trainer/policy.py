@@ -32,11 +32,11 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # AdamW's state of one parameter
 NOT_THE_MODEL = ("transformers_version", "_name_or_path", "dtype", "torch_dtype")
 
 
-def settle_torch() -> None:
-    """For the thread that calls it: the number of threads is its own."""
+def settle_torch(device: str) -> None:
+    """For the thread that calls it: the number of threads is its own. Not every operator of a GPU can be deterministic."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with it only
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
+    torch.use_deterministic_algorithms(True, warn_only=device != "cpu")
 
 
 def import_transformers() -> Any:
@@ -70,7 +70,7 @@ class Policy:
     """``weights`` is the digest of what was published last, '' before."""
 
     def __init__(self, settings: TrainerSettings, folder: Path, step: int, seed: int) -> None:
-        settle_torch()
+        settle_torch(settings.device)
         self.settings = settings
         self.step = step
         self.seed = seed

@@ -90,7 +90,7 @@ class TorchTrainer:
         self._open(message.step)
         found = await self.rt.call(DATA_PLANE, GetSamples(CANONICAL, message.rows))
         self._held()
-        rows = self._checked(message, dict(found))
+        rows = await asyncio.to_thread(checked_rows, message, dict(found), self._policy())
         async with self._turn:
             # The awaits were a window: another step may have been opened, or this one applied.
             if self.open_step != message.step:
@@ -105,19 +105,22 @@ class TorchTrainer:
         async with self._turn:
             self._must_be_open(step)
             staged = await self._staged()
-            self._must_be_open(step)  # a group of a newer step discards this one, whatever is being awaited
+            self._must_be_open(step)
             policy, before = self._policy(), self._held()
             rows = by_place(row for group in self.groups.values() for row in group)
             chunks = {group: chunk for chunk, group in enumerate(self.groups)}
             scale = advantages(rows, self.settings.advantage_epsilon)
             gradients = await self._torch(lambda: policy.accumulate(rows, scale))
             await self._agree(step, before, rows, gradients)
-            self._must_be_open(step)
-            after = await self._apply(policy, step, records(step, rows, gradients.scored, scale, chunks, staged))
+            trained, dumped = await self._torch(
+                lambda: (tuple(map(trained_row, rows)), records(step, rows, gradients.scored, scale, chunks, staged))
+            )
+            self._must_be_open(step)  # a group of a newer step discards this one, whatever is being awaited
+            after = await self._apply(policy, step, dumped)
             self.held = Held(step, after)
             if self.open_step == step:
                 self._close()
-            self.rt.record(OptimizerApplied(step, before.weights, after, tuple(map(trained_row, rows))))
+            self.rt.record(OptimizerApplied(step, before.weights, after, trained))
             return after
 
     async def save(self, message: SaveWeights) -> tuple[str, ...]:
@@ -241,26 +244,28 @@ class TorchTrainer:
         self.open_step = 0
         self.groups = {}
 
-    def _checked(self, message: TrainGroup, found: dict[str, bytes]) -> tuple[CanonicalRow, ...]:
-        """The rows asked for, in that order: a partial miss is silent, so count."""
-        missing = [sample for sample in message.rows if sample not in found]
-        if missing or len(found) != len(message.rows):
-            raise Refusal(
-                f"train {message.group}: {len(found)} of {len(message.rows)} rows are there; missing {', '.join(missing)}",
-                Cause.BROKEN,
-            )
-        return tuple(self._checked_row(message.group, sample, found[sample]) for sample in message.rows)
 
-    def _checked_row(self, group: str, sample: str, data: bytes) -> CanonicalRow:
-        try:
-            row = decode_canonical(data)
-        except msgspec.DecodeError as error:
-            raise Refusal(f"train {group}: {sample} is no canonical row: {error}", Cause.BROKEN) from None
-        fault = row_fault(row) or ("" if row.sample == sample else f"the row under {sample} is {row.sample}")
-        fault = fault or self._policy().row_fault(row)
-        if fault:
-            raise Refusal(f"train {group}: {fault}", Cause.BROKEN)
-        return row
+def checked_rows(message: TrainGroup, found: dict[str, bytes], policy: Policy) -> tuple[CanonicalRow, ...]:
+    """The rows asked for, in that order: a partial miss is silent, so count."""
+    missing = [sample for sample in message.rows if sample not in found]
+    if missing or len(found) != len(message.rows):
+        raise Refusal(
+            f"train {message.group}: {len(found)} of {len(message.rows)} rows are there; missing {', '.join(missing)}",
+            Cause.BROKEN,
+        )
+    return tuple(_checked_row(message.group, sample, found[sample], policy) for sample in message.rows)
+
+
+def _checked_row(group: str, sample: str, data: bytes, policy: Policy) -> CanonicalRow:
+    try:
+        row = decode_canonical(data)
+    except msgspec.DecodeError as error:
+        raise Refusal(f"train {group}: {sample} is no canonical row: {error}", Cause.BROKEN) from None
+    fault = row_fault(row) or ("" if row.sample == sample else f"the row under {sample} is {row.sample}")
+    fault = fault or policy.row_fault(row)
+    if fault:
+        raise Refusal(f"train {group}: {fault}", Cause.BROKEN)
+    return row
 
 
 def _import_torch() -> None:
