@@ -254,9 +254,9 @@ class TransferQueueRows:
         save = in_thread(lambda: self._tq.save_checkpoint(target))
         await self._within("its checkpoint", self.settings.save_s, save)
         native = await asyncio.to_thread(_files_of, target)
-        rows = {name: sorted((await self._all(name)).items()) for name in PARTITIONS}
         sizes = [held.size for have in self.acknowledged.values() for held in have.values()]
         weigh(native, len(sizes), sum(sizes), self.settings.storage_units)
+        rows = {name: sorted((await self._all(name)).items()) for name in PARTITIONS}
         image = image_of(rows, {f"{FOLDER}/{path}": data for path, data in native.items()})
         manifest = manifest_of(image.beside, image.partitions, image.keys, self.settings.storage_units, self._tq.__version__)
         return image._replace(beside={**image.beside, MANIFEST_FILE: manifest})
