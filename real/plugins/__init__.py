@@ -1,1 +1,1 @@
-"""vLLM general plugins: what vLLM lacks on CPUs. Each is loaded in the front end and in the engine core, and does nothing elsewhere."""
+"""General plugins of vLLM: what it lacks on CPUs. Loaded in the front end and in the engine core; elsewhere they do nothing."""
