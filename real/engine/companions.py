@@ -49,9 +49,7 @@ def cure_here() -> None:
 
 def _misfit(torch: str, names: tuple[str, ...]) -> bool:
     """Is torch a CPU build, and one of these installed and none?"""
-    return _version(torch).endswith("+cpu") and any(
-        found and not found.endswith("+cpu") for found in map(_version, names)
-    )
+    return _version(torch).endswith("+cpu") and any(found and not found.endswith("+cpu") for found in map(_version, names))
 
 
 def _version(name: str) -> str:

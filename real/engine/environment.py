@@ -56,6 +56,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory: float = 1.0  # GiB of KV cache on a CPU, share of the memory on a GPU
     enforce_eager: bool = True
     vision: bool = False
+    media: str = ""  # folder of the images that calls name
     routes: bool = False
     draws: bool = True
     batch_invariant: bool = False

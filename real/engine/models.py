@@ -21,7 +21,7 @@ END, PAD, START, VISION_START, VISION_END, IMAGE, VIDEO = range(256, 263)
 SPECIAL = ("<|im_end|>", "<|pad|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 VOCABULARY = 272  # the rest is unused
 LENGTH = 2048
-WEIGHTS = "model.safetensors"
+WEIGHTS, NAMED = "model.safetensors", "weights.json"
 SPREAD = 0.375  # of the output layer: with hidden states of unit size in 64 dimensions, logits of standard deviation 3
 INNER = 0.2  # of all other matrices
 TEMPLATE = (
@@ -48,7 +48,9 @@ _TEXT = {
 
 
 def make(folder: Path, kind: str = "dense", seed: int = 0) -> str:
-    """Write a whole model folder; returns the SHA-256 of its weights, which are others for another seed. Raises ConfigError if there is something else already."""
+    """Write a whole model folder; returns the SHA-256 of its weights, which are others for another seed.
+
+    Raises ConfigError if there is something else already."""
     if kind not in KINDS:
         raise ConfigError(f"there is no tiny model {kind!r}: it must be one of {', '.join(KINDS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -77,7 +79,7 @@ def file_digest(file: Path) -> str:
 
 def name_weights(folder: Path, version: int, digest: str) -> None:
     """Say which version these weights are and what they hash to: written last, it makes the folder whole."""
-    (folder / "weights.json").write_text(json.dumps({"version": version, "sha256": digest}))
+    (folder / NAMED).write_text(json.dumps({"version": version, "sha256": digest}))
 
 
 def _drawn(name: str, shape: tuple[int, ...], seed: int) -> Any:
@@ -145,7 +147,9 @@ def _tokenizer() -> Any:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(_special(index), special=True, normalized=False) for index in range(END, VOCABULARY)])
+    tokenizer.add_special_tokens(
+        [AddedToken(_special(index), special=True, normalized=False) for index in range(END, VOCABULARY)]
+    )
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=SPECIAL[0],

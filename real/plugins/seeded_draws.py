@@ -35,7 +35,7 @@ def register() -> None:
     if hasattr(CPUModelRunner, "rollproof_draws"):
         return
 
-    class Positioned(torch.Generator):
+    class Positioned(torch.Generator):  # type: ignore[misc]
         """Set anew before each draw: there is no offset to step back to."""
 
         def get_offset(self) -> int:

@@ -6,13 +6,13 @@ The ``sitecustomize`` that this one hides is run as well.
 
 import importlib.util
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 _here = Path(__file__).resolve().parent
 
 
-def _run(name, spec):
+def _run(name: str, spec: ModuleSpec | None) -> None:
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
