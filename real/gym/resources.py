@@ -16,6 +16,7 @@ import asyncio
 import hmac
 import re
 import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,9 +131,9 @@ class LocalTools:
 
 
 class ResourcesServer:
-    """Listens from the start; ``address`` and ``token`` are what its clients need."""
+    """``address`` and ``token`` are what its clients need."""
 
-    def __init__(self, resources: Resources, name: str, port: int = 0) -> None:
+    def __init__(self, resources: Resources, listening: socket.socket) -> None:
         self.resources = resources
         self.token = secrets.token_hex(16)
         routes = [
@@ -142,7 +143,7 @@ class ResourcesServer:
             Route("/{tool}", self._route(RunTool, self._run), methods=["POST"]),
         ]
         app = FastAPI(routes=routes, openapi_url=None, docs_url=None, redoc_url=None)
-        self._listening = Listening(app, listen(f"the resources server of {name}", port))
+        self._listening = Listening(app, listening)
         self.address = self._listening.address
 
     async def close(self) -> None:
@@ -249,17 +250,13 @@ def is_stale(response: httpx.Response) -> bool:
     return True
 
 
-async def open_tools(name: str, path: Path | None = None, *, over_http: bool = True, port: int = 0) -> Tools:
+def open_tools(name: str, path: Path | None = None, *, over_http: bool = True, port: int = 0) -> Tools:
     """The tools of the Gym process ``name``, with tables of its own at ``path`` (None: in memory).
 
-    Over HTTP there is a server, which ends with them. Raises ConfigError if its port is in use.
+    Over HTTP there is a server on the running loop, which ends with them. Raises ConfigError if its port is in use.
     """
-    resources = Resources(path)
     if not over_http:
-        return LocalTools(resources)
-    try:
-        server = ResourcesServer(resources, name, port)
-    except BaseException:
-        await resources.close()
-        raise
+        return LocalTools(Resources(path))
+    listening = listen(f"the resources server of {name}", port)
+    server = ResourcesServer(Resources(path), listening)
     return HttpTools(server.address, server.token, server)

@@ -46,7 +46,7 @@ def workplace(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., A
             from real.gym.tokens import ModelTokens
             from real.gym.workplace import RealWorkplace
 
-            tools = await open_tools("gym-0", tmp_path / "tables.sqlite", over_http=request.param == "http")
+            tools = open_tools("gym-0", tmp_path / "tables.sqlite", over_http=request.param == "http")
             tokens = ModelTokens(model_folder(tmp_path / "model"))
             try:
                 result.append(await script(RealWorkplace(rt, tools, tokens, {**QUICK, **(profile or {})})))

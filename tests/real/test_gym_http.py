@@ -223,8 +223,10 @@ def test_a_port_in_use_is_one_clear_error() -> None:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            for asked in (serve_gym(Behind(), TOKEN, print, port), open_tools(GYM, port=port)):
-                error = await failure(asked)
+            for begin in (lambda: serve_gym(Behind(), TOKEN, print, port), lambda: open_tools(GYM, port=port)):
+                with pytest.raises(ConfigError) as caught:
+                    await begin()
+                error = caught.value
                 assert type(error) is ConfigError and f"port {port}" in str(error) and GYM in str(error)
         return str(error)
 
@@ -407,7 +409,7 @@ def test_a_tool_call_whose_answer_is_lost_is_sent_again_and_runs_once(tmp_path: 
 
     async def play() -> None:
         resources = Resources(tmp_path / "tables.sqlite")
-        server = ResourcesServer(resources, GYM)
+        server = ResourcesServer(resources, listen(GYM))
         tools = HttpTools(server.address, server.token, server)
         lost = 2
         post = tools._client.post
@@ -440,7 +442,7 @@ def test_a_session_that_stands_elsewhere_goes_on_from_the_callers_rows(tmp_path:
     call = ToolCall("calendar_create_event", '{"event_name": "review"}')
 
     async def play() -> None:
-        tools = await open_tools(GYM, tmp_path / "tables.sqlite")
+        tools = open_tools(GYM, tmp_path / "tables.sqlite")
         before = seed_rows(task(), 5)
         first = await tools.run("one", "one/c0", call, before)
         again = await tools.run("one", "one/c0", ToolCall("calendar_create_event", '{"event_name": "other"}'), before)
@@ -453,7 +455,7 @@ def test_a_session_that_stands_elsewhere_goes_on_from_the_callers_rows(tmp_path:
 
 def test_the_resources_server_lets_in_its_own_clients_alone_and_names_what_is_wrong() -> None:
     async def play() -> None:
-        server = ResourcesServer(Resources(), GYM)
+        server = ResourcesServer(Resources(), listen(GYM))
         good = {"authorization": f"Bearer {server.token}"}
         call = {"session": "s", "arguments": "{}", "base": ""}
         async with httpx.AsyncClient(base_url=server.address, trust_env=False) as client:
@@ -527,7 +529,7 @@ class RealWays(Ways):
         return RealWorkplace(rt, self.tools, self.tokens, profile)
 
     async def _on_asyncio(self, *options: Any) -> None:
-        self.tools = await open_tools(GYM, self.root / "tables.sqlite")
+        self.tools = open_tools(GYM, self.root / "tables.sqlite")
         try:
             await super()._on_asyncio(*options)
         finally:
