@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from protocol.config import Job
+from protocol.external import Service
 from protocol.gym.instance import GymInstance
 from protocol.history import Event, Record
 from protocol.messages import SetWeightVersion
-from protocol.parts import Factory
+from protocol.parts import Environment, Factory
 from protocol.runtime import END
 from protocol.worker.worker import GenerationWorker
 from real.outside import LocalServed
@@ -22,7 +24,7 @@ from real.processes import Job as Life
 from real.processes import RealTask
 from real.remote import Link, Sender
 from real.runtime import AsyncioRuntime
-from sim.environments import environment, layout_of
+from sim.environments import environment
 from sim.fake_data_plane import FakeDataPlane
 from sim.fake_engine import FakeEngine
 from sim.world import World
@@ -107,11 +109,24 @@ async def play_on_asyncio(
 
 
 class Ways:
-    """How the instance is reached; ``run`` plays a script to its end and returns the history."""
+    """How the instance is reached; ``run`` plays a script to its end and returns the history.
 
-    def __init__(self, way: str, root: Path) -> None:
+    For the ways on asyncio: another environment (``made_of``), the ``services`` outside, the processes ``beside``.
+    """
+
+    def __init__(
+        self,
+        way: str,
+        root: Path,
+        made_of: Callable[[Any, Mapping[str, Any]], Environment] | None = None,
+        services: tuple[Service, ...] = (),
+        beside: Mapping[str, Factory] | None = None,
+    ) -> None:
         self.way = way
         self.root = root
+        self.environment = made_of or partial(environment, "workplace")
+        self.services = services
+        self.beside = beside or {}
 
     def run(self, script: Script, profile: Mapping[str, Any] = ALL_SAVABLE, job: Job = JOB) -> list[Record]:
         if self.way == "simulated":
@@ -134,7 +149,8 @@ class Ways:
         links: dict[str, Link] = {}
 
         async def gym_main(rt: Any) -> None:
-            gym = GymInstance(rt, job, environment("workplace", rt, profile), layout_of("workplace").participants, TOKEN)
+            acts_in = self.environment(rt, profile)
+            gym = GymInstance(rt, job, acts_in, acts_in.layout.participants, TOKEN, self.services)
             made.append(gym)
             await gym.main()
 
@@ -151,6 +167,7 @@ class Ways:
             "data-plane": lambda rt: FakeDataPlane(rt).main(),
             "worker-0": lambda rt: GenerationWorker(rt, job, FakeEngine(rt, profile)).main(),
             GYM: gym_main,
+            **self.beside,
         }
         await play_on_asyncio(play, self.root, processes, kept, links)
 
