@@ -31,7 +31,7 @@ E = TypeVar("E", bound=Event)
 
 
 @functools.cache
-def model_folder(moe: bool = False, seed: int = 0, hidden: int = 32) -> Path:
+def model_folder(moe: bool = False, seed: int = 0, hidden: int = 32, vocabulary: int = VOCABULARY, positions: int = 64) -> Path:
     """A Llama, or a Qwen3-MoE, with a tokenizer file that is only carried along. One for all tests, never written to."""
     import torch
 
@@ -41,8 +41,8 @@ def model_folder(moe: bool = False, seed: int = 0, hidden: int = 32) -> Path:
     from transformers import LlamaConfig, Qwen3MoeConfig
 
     shape: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "hidden_size": hidden, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 64,
+        "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": positions,
         "initializer_range": 0.25, "tie_word_embeddings": False, "eos_token_id": 256, "bos_token_id": 258, "pad_token_id": 257,
     }  # fmt: skip
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}

@@ -73,7 +73,8 @@ def judged_terms() -> Terms:
     return msgspec.structs.replace(terms, job=msgspec.structs.replace(terms.job, rollout_checkpointing=late))
 
 
-def run_life(folder: Path, number: int, trigger: Trigger | None) -> RealLife:
+def run_life(folder: Path, number: int, trigger: Trigger | None, model: Path | None = None) -> RealLife:
+    """``model``: of a torch trainer; the fake one trains without."""
     root = folder / "run"
     history = folder / f"life-{number}.jsonl"
     start = files_below(root) if root.exists() else {}
@@ -86,6 +87,8 @@ def run_life(folder: Path, number: int, trigger: Trigger | None) -> RealLife:
         "time_scale": TIME_SCALE,
         "limit_s": LIMIT_S,
         "trigger": trigger,
+        "model": str(model or ""),
+        "rows": str(folder / "rows"),
     }
     job = folder / f"life-{number}.job.json"
     job.write_text(json.dumps(asked))
@@ -103,9 +106,9 @@ def run_life(folder: Path, number: int, trigger: Trigger | None) -> RealLife:
     )
 
 
-def killed_at(folder: Path, number: int, trigger: Trigger) -> RealLife:
+def killed_at(folder: Path, number: int, trigger: Trigger, model: Path | None = None) -> RealLife:
     """A life killed by its trigger. One that did not fire proves nothing: the run is UNKNOWN and the test fails."""
-    life = run_life(folder, number, trigger)
+    life = run_life(folder, number, trigger, model)
     assert life.exit_code == -signal.SIGKILL, f"UNKNOWN: {trigger} did not fire, exit {life.exit_code}: {life.output}"
     last = life.records[-1]
     assert (last.process, type(last.event).__name__) == trigger[:2], "the kill came before record returned"
