@@ -5,7 +5,7 @@ Each process loads only what it needs, and all of it before its life starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -64,16 +64,23 @@ def engine_settings(setting: LifeSetting) -> Any:
 async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipment:
     given = settings_of(setting)
     outside: Any = None
+    close: Callable[[], Awaitable[None]] | None = None
     made: dict[str, Any] = {}
     if process.startswith("worker-"):
         made["engine"], outside = await _engine(setting)
     elif process.startswith("gym-"):
-        made["environment"] = _environment(setting, given)
+        made["environment"], close = _environment(setting, given, process)
     elif process == identity.TRAINER:
         made["trainer"] = await _trainer(setting, given)
     elif process == identity.DATA_PLANE:
         made["data_plane"] = await _data_plane(setting, given)
     doors = Doors(setting, process, outside)
+
+    async def close_all() -> None:
+        await doors.close()
+        if close is not None:
+            await close()
+
     services = setting.scenario.contract.effects
     return Equipment(
         parts=Parts(
@@ -89,7 +96,7 @@ async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipme
         beside=_doors_to(services, given) if process.startswith("gym-") else {},
         open=doors.open,
         link=doors.link,
-        close=doors.close,
+        close=close_all,
     )
 
 
@@ -105,10 +112,20 @@ async def _engine(setting: LifeSetting) -> tuple[Callable[[Runtime], Engine], An
     return lambda rt: booted.engine(rt, root), None
 
 
-def _environment(setting: LifeSetting, given: RealSettings) -> Callable[[Runtime], Environment]:
-    from real.gym.workplace import RealWorkplace
+def _environment(
+    setting: LifeSetting, given: RealSettings, process: str
+) -> tuple[Callable[[Runtime], Environment], Callable[[], Awaitable[None]]]:
+    from real.gym.equipment import WorkplaceEquipment
 
-    return lambda rt: RealWorkplace(rt, Path(setting.root), Path(given.model))
+    equipment = WorkplaceEquipment(
+        root=Path(setting.root),
+        life=setting.life,
+        process=process,
+        model=Path(given.model),
+        profile=setting.scenario.profile,
+        hold_first_boundary=given.hold_first_boundary,
+    )
+    return equipment.environment, equipment.close
 
 
 def _participants(instance: str) -> tuple[str, ...]:

@@ -46,15 +46,23 @@ class WorkplaceProfile(msgspec.Struct, frozen=True, kw_only=True):
     hold_first_boundary_s: float = 0.0
 
     @classmethod
-    def of(cls, knobs: Mapping[str, Any] | None) -> WorkplaceProfile:
+    def of(cls, knobs: WorkplaceProfile | Mapping[str, Any] | None) -> WorkplaceProfile:
         """Raises ``msgspec.ValidationError``."""
-        return msgspec.convert(dict(knobs or {}), cls)
+        return knobs if isinstance(knobs, WorkplaceProfile) else msgspec.convert(dict(knobs or {}), cls)
 
 
 class RealWorkplace:
+    """``profile`` may be a scenario's knobs."""
+
     layout = LAYOUT
 
-    def __init__(self, rt: Runtime, tools: Tools, tokens: ModelTokens, profile: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        rt: Runtime,
+        tools: Tools,
+        tokens: ModelTokens,
+        profile: WorkplaceProfile | Mapping[str, Any] | None = None,
+    ) -> None:
         self.rt = rt
         self.tools = tools
         self.tokens = tokens
