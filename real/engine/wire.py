@@ -92,7 +92,8 @@ class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Captured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fields of ``Generate`` that OpenAI has no name for."""
+    """The fields of ``Generate`` that OpenAI has no name for. The first ``context_length`` tokens of the prompt lie before the
+    carry."""
 
     call: str
     rollout_id: str
@@ -107,6 +108,10 @@ class Captured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     retained: tuple[RetainedMedia, ...] = ()
     prefix: PrefixEvidence | None = None
     admitted_at: float = 0.0
+    context_length: Count = 0
+
+
+OF_THE_CALL = tuple(name for name in Captured.__struct_fields__ if name != "context_length")
 
 
 class Sampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -167,10 +172,10 @@ class Chat(Sampled, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_
 
 def body_of(message: Generate, model: str) -> Completion:
     sampling = message.sampling
-    captured = Captured(**{name: getattr(message, name) for name in Captured.__struct_fields__})
+    captured = Captured(context_length=len(message.context), **{name: getattr(message, name) for name in OF_THE_CALL})
     return Completion(
         model=model,
-        prompt=message.carry,
+        prompt=(*message.context, *message.carry),
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         seed=sampling.seed,
@@ -185,8 +190,9 @@ def body_of(message: Generate, model: str) -> Completion:
 
 
 def message_of(body: Completion, captured: Captured) -> Generate:
-    own = {name: getattr(captured, name) for name in Captured.__struct_fields__}
-    return Generate(carry=body.prompt, sampling=body.sampling, **own)
+    own = {name: getattr(captured, name) for name in OF_THE_CALL}
+    context, carry = body.prompt[: captured.context_length], body.prompt[captured.context_length :]
+    return Generate(context=context, carry=carry, sampling=body.sampling, **own)
 
 
 # --- what is answered -----------------------------------------------------------------------------------------------------
