@@ -75,6 +75,7 @@ def judged_terms() -> Terms:
 
 def run_life(folder: Path, number: int, trigger: Trigger | None, model: Path | None = None) -> RealLife:
     """``model``: of a torch trainer; the fake one trains without."""
+    limit_s = LIMIT_S if model is None else 5 * LIMIT_S  # torch is imported beside everything else that starts
     root = folder / "run"
     history = folder / f"life-{number}.jsonl"
     start = files_below(root) if root.exists() else {}
@@ -85,7 +86,7 @@ def run_life(folder: Path, number: int, trigger: Trigger | None, model: Path | N
         "life": number,
         "seed": 1,
         "time_scale": TIME_SCALE,
-        "limit_s": LIMIT_S,
+        "limit_s": limit_s,
         "trigger": trigger,
         "model": str(model or ""),
         "rows": str(folder / "rows"),
@@ -93,7 +94,7 @@ def run_life(folder: Path, number: int, trigger: Trigger | None, model: Path | N
     job = folder / f"life-{number}.job.json"
     job.write_text(json.dumps(asked))
     done = subprocess.run(
-        [sys.executable, str(CHILD), str(job)], capture_output=True, text=True, timeout=2 * LIMIT_S, check=False
+        [sys.executable, str(CHILD), str(job)], capture_output=True, text=True, timeout=2 * limit_s, check=False
     )
     return RealLife(
         number=number,
