@@ -12,49 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
-import os
 import shutil
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 from protocol.data_plane.store import Partition
 from protocol.errors import Cause, ConfigError, Lost, ProtocolError, Refusal, RestoreRefused
 from protocol.messages import PARTITIONS, ClearSamples, GetSamples, ListSampleIds, PutSamples, SaveCheckpoint
 from protocol.runtime import Runtime
-from real.data_plane.native_save import (
-    FOLDER,
-    MANIFEST_FILE,
-    check_file,
-    check_partitions,
-    manifest_of,
-    read_manifest,
-    weigh,
-)
+from real.data_plane.native_save import FOLDER, MANIFEST_FILE, check_file, check_partitions, manifest_of, read_manifest, weigh
+from real.data_plane.queue_service import Broken, Service, TransferQueueSettings, alive, boot, in_thread, within
 from real.data_plane.serving import DataPlane, Image, Install, Request, image_of, scratch_of
 
 T = TypeVar("T")
 ROW = "row"  # the one field of a row
 ROWS_A_READ = 512
-PATIENCE_S = 0.5  # after which whoever has not answered is asked whether it lives
-CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"
-UNIT = "TransferQueueStorageUnit#{}"
-
-
-class TransferQueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds are real ones. ``answer_s`` bounds a request (shorter than the job's ``rpc_timeout_s``), ``save_s`` a checkpoint of
-    TransferQueue, ``start_s`` its start. It takes a CPU of the Ray cluster for its controller and for each unit."""
-
-    storage_units: int = 1
-    answer_s: float = 10.0
-    save_s: float = 60.0
-    start_s: float = 120.0
 
 
 class Held(NamedTuple):
@@ -68,83 +43,34 @@ class Held(NamedTuple):
         return cls(len(row), hashlib.blake2b(row, digest_size=16).digest())
 
 
-class Broken(Exception):
-    """TransferQueue did not answer, one of its actors is dead, or it does not hold what it has acknowledged."""
-
-
-def load_transfer_queue(settings: TransferQueueSettings) -> Any:
-    """Import it with time-outs behind our own: TransferQueue takes some of its own for success.
-
-    It reads them once, when it is imported. Raises ConfigError if it was imported before with others.
-    """
-    seconds = str(int(max(settings.save_s, settings.answer_s)) + 2)
-    asked = {
-        "TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT": seconds,
-        "TQ_SIMPLE_STORAGE_MAX_ATTEMPTS": "1",
-        "TQ_SIMPLE_STORAGE_PROBE_TIMEOUT": "1",
-        "TQ_DATA_UPDATE_RESPONSE_TIMEOUT": seconds,
-    }
-    os.environ.update(asked)
-    for name, value in (("TQ_LOGGING_LEVEL", "ERROR"), ("TQ_NUM_THREADS", "1"), ("TQ_CLIENT_ZMQ_IO_THREADS", "1")):
-        os.environ.setdefault(name, value)
-    package = importlib.import_module("transfer_queue")
-    manager = importlib.import_module("transfer_queue.storage.managers.simple_storage_manager")
-    if int(seconds) > manager.TQ_SIMPLE_STORAGE_SEND_RECV_TIMEOUT or manager.TQ_SIMPLE_STORAGE_MAX_ATTEMPTS != 1:
-        raise ConfigError("TransferQueue was imported before its time-outs were set: build the data plane first")
-    return package
-
-
 class TransferQueueRows:
-    """``scratch`` is the process's own folder: TransferQueue's checkpoints are written to it, and loaded from it."""
+    """``scratch`` is the process's own folder: TransferQueue's checkpoints are written to it, and loaded from it. ``service``
+    None: TransferQueue is started when the life has begun."""
 
-    def __init__(self, rt: Runtime, scratch: Path, settings: TransferQueueSettings) -> None:
+    def __init__(self, rt: Runtime, scratch: Path, settings: TransferQueueSettings, service: Service | None = None) -> None:
         self.rt = rt
         self.scratch = scratch
         self.settings = settings
         self.fault = ""
         self.acknowledged: dict[str, dict[str, Held]] = {name: {} for name in PARTITIONS}
-        self._tq: Any = None
-        self._actors: dict[str, Any] = {}
+        self._service = service
 
-    # --- start
+    @property
+    def _tq(self) -> Any:
+        assert self._service is not None, "open comes first"
+        return self._service.package
+
+    async def _within(self, what: str, limit_s: float, work: Coroutine[Any, Any, T]) -> T:
+        assert self._service is not None, "open comes first"
+        return await within(what, limit_s, work, self._service.actors)
 
     async def open(self) -> None:
-        """Start TransferQueue in the Ray cluster of this job, or find the one that this job has started. Raises ConfigError."""
-        self._tq = await asyncio.to_thread(load_transfer_queue, self.settings)
-        try:
-            await self._within("its start", self.settings.start_s, in_thread(self._start))
-        except Broken as error:
-            raise ConfigError(f"TransferQueue has not started: {error}") from None
+        """Raises ConfigError."""
+        self._service = self._service or await boot(self.settings)
         listing = await self._within("a listing", self.settings.answer_s, self._tq.async_kv_list())
         held = {name: len(keys) for name, keys in listing.items() if keys}
         if held:
             raise ConfigError(f"TransferQueue already holds rows ({held}): a life starts with an empty one")
-
-    def _start(self) -> None:
-        import ray
-        from omegaconf import OmegaConf
-
-        if not ray.is_initialized():
-            raise ConfigError("TransferQueue needs the job's Ray cluster: call ray.init before the data plane starts")
-        try:
-            ray.get_actor(CONTROLLER, namespace=NAMESPACE)
-        except ValueError:
-            needed, free = 1 + self.settings.storage_units, ray.available_resources().get("CPU", 0)
-            if free < needed:
-                raise ConfigError(
-                    f"TransferQueue needs {needed} free CPUs of the Ray cluster, it has {free:g}: give ray.init a larger num_cpus"
-                ) from None
-        units = {"num_data_storage_units": self.settings.storage_units}
-        backend = {"storage_backend": "SimpleStorage", "SimpleStorage": units}
-        self._tq.init(OmegaConf.create({"backend": backend}, flags={"allow_objects": True}))
-        self._actors = {CONTROLLER: ray.get_actor(CONTROLLER, namespace=NAMESPACE)}
-        try:
-            for unit in range(self.settings.storage_units):
-                self._actors[UNIT.format(unit)] = ray.get_actor(UNIT.format(unit))
-        except ValueError:
-            raise ConfigError(
-                f"the TransferQueue of this Ray cluster has not {self.settings.storage_units} storage units, started by this job"
-            ) from None
 
     def close(self) -> None:
         """TransferQueue itself ends with the Ray cluster, or with this process where that is an actor of its own."""
@@ -226,7 +152,8 @@ class TransferQueueRows:
 
     async def _list(self, partition: str) -> tuple[str, ...]:
         """TransferQueue's controller lists rows of a dead unit too: so each actor is asked as well."""
-        await self._within("all its actors", self.settings.answer_s, self._alive())
+        assert self._service is not None
+        await self._within("all its actors", self.settings.answer_s, alive(self._service.actors))
         listing = await self._within("a listing", self.settings.answer_s, self._tq.async_kv_list(partition_id=partition))
         listed, have = listing.get(partition, {}), self.acknowledged[partition]
         if listed.keys() != have.keys():
@@ -295,38 +222,6 @@ class TransferQueueRows:
             self.fault = f"TransferQueue does not hold what {folder} says that it saved: {error}"
             raise RestoreRefused(self.fault) from error
 
-    # --- bounds
-
-    async def _within(self, what: str, limit_s: float, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``. Raises Broken after ``limit_s``, or earlier if one of TransferQueue's actors is dead."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + limit_s
-        task = asyncio.ensure_future(work)
-        asked: list[asyncio.Future[Any]] = []
-        try:
-            await asyncio.wait([task], timeout=min(PATIENCE_S, limit_s))
-            if not task.done() and self._actors:
-                asked.append(asyncio.ensure_future(self._alive()))
-            while not task.done() and clock() < until:
-                await asyncio.wait([task, *asked], timeout=until - clock(), return_when=asyncio.FIRST_COMPLETED)
-                for answered in [each for each in asked if each.done()]:
-                    asked.remove(answered)
-                    answered.result()
-            if not task.done():
-                raise Broken(f"{what} took longer than {limit_s:g} s")
-            return task.result()
-        finally:
-            for future in (task, *asked):
-                future.cancel()
-
-    async def _alive(self) -> None:
-        """Ask every actor. Raises Broken that names one that is dead; waits for one that does not answer."""
-        for name, actor in self._actors.items():
-            try:
-                await asyncio.wrap_future(actor.get_zmq_server_info.remote().future())
-            except Exception as error:  # ray's own tree of errors
-                raise Broken(f"{name} is dead ({type(error).__name__})") from None
-
 
 def _runs(requests: Sequence[Request]) -> Iterator[list[Request]]:
     """Puts into one partition that follow each other are one batch; everything else is alone."""
@@ -341,35 +236,10 @@ def _files_of(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-async def in_thread(function: Callable[[], T]) -> T:
-    """Run it in a thread that keeps nobody from ending: a call of TransferQueue may never return."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
-
-    def settle(act: Callable[[], None]) -> None:
-        if not outcome.done():
-            act()
-
-    def run() -> None:
-        try:
-            value = function()
-        except Exception as error:
-            failure = error
-            _tell(loop, lambda: settle(lambda: outcome.set_exception(failure)))
-        else:
-            _tell(loop, lambda: settle(lambda: outcome.set_result(value)))
-
-    threading.Thread(target=run, name="transfer-queue", daemon=True).start()
-    return await outcome
-
-
-def _tell(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(act)
-
-
 class TransferQueuePlane(DataPlane):
-    """Process ``data-plane`` over TransferQueue. ``root`` is the run's folder."""
+    """Process ``data-plane`` over TransferQueue. ``root`` is the run's folder; ``service``: it was booted before."""
 
-    def __init__(self, rt: Runtime, root: Path, settings: TransferQueueSettings | None = None) -> None:
-        super().__init__(rt, TransferQueueRows(rt, scratch_of(rt, root), settings or TransferQueueSettings()))
+    def __init__(
+        self, rt: Runtime, root: Path, settings: TransferQueueSettings | None = None, service: Service | None = None
+    ) -> None:
+        super().__init__(rt, TransferQueueRows(rt, scratch_of(rt, root), settings or TransferQueueSettings(), service))

@@ -33,8 +33,9 @@ from protocol.messages import (
 )
 from protocol.runtime import Runtime
 from real.data_plane.native_save import manifest_of
+from real.data_plane.queue_service import TransferQueueSettings
 from real.data_plane.serving import DataPlane, scratch_of
-from real.data_plane.transfer_queue import TransferQueueRows, TransferQueueSettings
+from real.data_plane.transfer_queue import TransferQueueRows
 
 pytestmark = pytest.mark.real
 
