@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 
+from protocol.errors import ConfigError
 from protocol.external import NOTHING, External
 from protocol.judging import RunStatus
 from rollproof.command import Command
+from rollproof.real_models import kind_for, model_folder
 from rollproof.running import token_of
 from rollproof.saving import (
     Packed,
@@ -36,13 +38,14 @@ from sim.explore.points import Plan, PlanItem
 
 KEPT = "all"  # SIGKILL takes no page cache with it: everything written is kept
 REFERENCE = "reference"
+OWN_PARTS = "real.parts:equip"
 
 
 class RealOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``parts`` equips the processes; ``options`` are for it. ``reference``: folder of a saved real run of the same scenario and
     seed, whose reference is used again."""
 
-    parts: str = "real.parts:equip"
+    parts: str = OWN_PARTS
     options: dict[str, Any] = {}
     ray: str = ""
     reference: str | None = None
@@ -77,6 +80,7 @@ def run_real(
 
     plan_is_real(plan)
     scenario = loaded.scenario.in_real()
+    real = ready(scenario, real)
     packed: Packed = {}
     kept: SavedLife | None = None
     lives: list[SavedLife] = []
@@ -115,6 +119,25 @@ def run_real(
     if folder is not None:
         write_packed(folder, packed)
     return saved, packed
+
+
+def ready(scenario: Scenario, real: RealOptions) -> RealOptions:
+    """With the model's folder in its options. Raises InputError that says all that is missing, before anything is started."""
+    from real import preflight
+
+    model: Path | None = None
+    try:
+        if real.parts == OWN_PARTS:
+            wrong = preflight.place_faults() + preflight.package_faults()
+            if not wrong:
+                model = model_folder(real.options.get("model") or scenario.real.get("model") or kind_for(scenario))
+        preflight.check(scenario, model)
+    except ConfigError as error:
+        raise InputError(f"--world real: {error}") from None
+    if model is None:
+        return real
+    sizes = {"data_plane": scenario.real["data_plane"]} if scenario.real.get("data_plane") else {}
+    return msgspec.structs.replace(real, options={**sizes, **real.options, "model": str(model)})
 
 
 @contextmanager

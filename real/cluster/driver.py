@@ -32,7 +32,7 @@ from protocol.parts import Parts
 from real.cluster import cluster
 from real.cluster.actor import ProcessActor
 from real.cluster.ray_link import NAMESPACE, actor_name
-from real.cluster.setting import LifeSetting, read_setting
+from real.cluster.setting import MARK, LifeSetting, read_setting
 from real.killer.control import Booted, Control, Died, Follow, StartAgain, encode, read_ask
 from real.recorder import Recorder, save_status
 from real.world import JOB, status_file
@@ -56,6 +56,9 @@ class Driver:
         self.began = 0.0
         self.over: asyncio.Queue[tuple[str, RunStatus]] = asyncio.Queue()
         self.tasks: set[asyncio.Task[Any]] = set()
+        # Workers of our own cluster inherit them; those of another one must be given them.
+        given = {**environment_of(setting), MARK: setting.mark, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        self.variables = {"env_vars": given} if setting.ray else {}
 
     def names(self) -> list[str]:
         scenario = self.setting.scenario
@@ -90,7 +93,7 @@ class Driver:
         """A ready actor; returns what went wrong."""
         remote = ray.remote(
             num_cpus=0, max_restarts=0, max_concurrency=10_000, scheduling_strategy=cluster.here(), namespace=NAMESPACE,
-            name=actor_name(self.setting.mark, name),
+            name=actor_name(self.setting.mark, name), runtime_env=self.variables or None,
         )(ProcessActor)  # fmt: skip
         actor = self.actors[name] = remote.remote(self.content, name, incarnation)
         try:
