@@ -23,9 +23,9 @@ from real.cluster.setting import LifeSetting
 
 
 class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on. ``services``: socket
-    of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``: further settings of
-    the two, by name."""
+    """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on. ``services``:
+    socket of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``:
+    further settings of the two, by name."""
 
     model: str
     rows: str = ""
