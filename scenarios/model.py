@@ -54,7 +54,7 @@ class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What is other in the real world: a smaller load, longer times, and what its parts are made of (None: as everywhere).
 
     ``job`` are values of the job by dotted key. ``model``: dense, moe, vl, or the path of one. ``limit_s``: real seconds that
-    one life may take.
+    one life may take. ``slack_s``: seconds of the core that judges of times allow beyond their bounds.
     """
 
     groups: int | None = None
@@ -66,6 +66,7 @@ class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "dense"
     data_plane: str = "transfer-queue"  # or sqlite
     limit_s: float = 300.0
+    slack_s: float = 10.0
 
     def values(self) -> dict[str, Any]:
         """What lies over the job, by dotted key."""
@@ -111,6 +112,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             contract=self.contract,
             relative_rewards=self.environment in RELATIVE,
             media=self.environment in WITH_MEDIA,
+            slack_s=self.real.slack_s if self.laid_over else 0.0,
             torn_routes=any((self.profile.get("routes") or {}).get(name) for name in ("short", "torn")),
         )
 
@@ -236,6 +238,7 @@ class RealTable(Table):
     model: str = Field(default="dense", min_length=1)
     data_plane: Literal["transfer-queue", "sqlite"] = "transfer-queue"
     limit_s: float = Field(default=300.0, gt=0.0, le=100_000.0)
+    slack_s: float = Field(default=10.0, ge=0.0, le=100_000.0)
 
     def sizes(self) -> RealSizes:
         return RealSizes(**{**self.model_dump(), "job": dotted(self.job)})
