@@ -5,11 +5,14 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+EXTRA ?= real
+REAL := $(VENV)/.$(EXTRA)
+CPU_WHEELS := https://download.pytorch.org/whl/cpu
 JOBS ?= 2
 SWEEP ?= workplace
 CODE := protocol scenarios sim real invariants parity mutants reports rollproof tests
 
-.PHONY: help install sweep test slow check bench nightly docs clean
+.PHONY: help install sweep test slow check bench real test-real nightly docs clean
 
 help:
 	@echo "make sweep    crash the main scenario at every step and judge (SWEEP=name for another one)"
@@ -17,6 +20,8 @@ help:
 	@echo "make slow     the mutant matrix and the long properties (CI runs them too)"
 	@echo "make check    format, lint, types, tests"
 	@echo "make bench    measurements that the README quotes"
+	@echo "make real     install Ray, vLLM and the rest, and crash a real job on this machine's CPU (EXTRA=gpu: on its GPUs)"
+	@echo "make test-real  the tests of the real world"
 	@echo "make nightly  everything without a time limit"
 	@echo "make docs     events.md, figures.md and faults.md in docs/ from the types"
 
@@ -28,14 +33,26 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+# torch's CPU build is on its own index; where pip finds it by itself, that index is not asked.
+$(REAL): pyproject.toml | $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,$(EXTRA)]' || \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --extra-index-url $(CPU_WHEELS) --editable '.[dev,$(EXTRA)]'
+	@touch $@
+
+real: $(REAL)
+	$(BIN)/rollproof run turn --world real
+
+test-real: $(REAL)
+	$(BIN)/python -m pytest -m real
+
 sweep: $(READY)
 	$(BIN)/rollproof sweep $(SWEEP)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly"
 
 slow: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m slow
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not real and not nightly"
 
 check: $(READY)
 	$(BIN)/ruff format --check $(CODE)

@@ -97,12 +97,13 @@ def ordinal_of_group(group: str) -> int:
     return int(group[group.index("p") + 1 : group.rindex("i")])
 
 
-def control_token(fingerprint: str, life: int) -> str:
-    """What a run's control calls to Gym carry: 32 hex characters. ``fingerprint`` is the job's, ``life`` its start.
+def control_token(fingerprint: str, life: int, secret: str = "") -> str:
+    """What a run's control calls to Gym carry: 32 hex characters. ``fingerprint`` is the job's, ``life`` its start, ``secret``
+    what the world minted for it ('': a world that nobody else can reach).
 
     A call that an earlier start of the job has left behind carries another one, and so does another job's.
     """
-    return hashlib.sha256(f"control/{fingerprint}/{life}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"control/{fingerprint}/{life}{'/' if secret else ''}{secret}".encode()).hexdigest()[:32]
 
 
 def token_name(token: str) -> str:

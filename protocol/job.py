@@ -30,7 +30,7 @@ def processes(given: Job | Mapping[str, Any], tasks: Sequence[PromptTask], parts
     except ConfigError as refused:
         message = str(refused)
         return {identity.CONTROLLER: lambda rt: _refuse(rt, message)}
-    run = fingerprint_of(job, tasks)
+    run, secret = fingerprint_of(job, tasks), parts.secret
     out: dict[str, Factory] = {
         identity.TRAINER: lambda rt: parts.trainer(rt).main(),
         identity.DATA_PLANE: lambda rt: parts.data_plane(rt).main(),
@@ -41,9 +41,15 @@ def processes(given: Job | Mapping[str, Any], tasks: Sequence[PromptTask], parts
         out[identity.worker_name(index)] = lambda rt: GenerationWorker(rt, job, parts.engine(rt)).main()
     for index in range(job.gym_instances):
         out[identity.gym_name(index)] = lambda rt: GymInstance(
-            rt, job, parts.environment(rt), parts.participants(rt.me), identity.control_token(run, rt.life), parts.services
+            rt,
+            job,
+            parts.environment(rt),
+            parts.participants(rt.me),
+            identity.control_token(run, rt.life, secret),
+            parts.services,
+            parts.hands_context,
         ).main()
-    out[identity.CONTROLLER] = lambda rt: Controller(rt, job, tuple(tasks)).main()
+    out[identity.CONTROLLER] = lambda rt: Controller(rt, job, tuple(tasks), secret).main()
     return out
 
 

@@ -25,15 +25,22 @@ class RouteLayout(msgspec.Struct, frozen=True):
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine can do beyond generating. ``position_keyed_draws``: a seeded draw depends on the seed and the token's
-    position alone, so a call that goes on after a prefix uses no draw twice. ``routes`` None: it records no experts."""
+    position alone, so a call that goes on after a prefix uses no draw twice. ``routes`` None: it records no experts.
+
+    ``verified``: the engine's contract test has passed for this release on this host, and this names the proof ('': it has not).
+    """
 
     release: str
     position_keyed_draws: bool = False
     routes: RouteLayout | None = None
+    verified: str = ""
 
 
 class EngineCall(msgspec.Struct, frozen=True, kw_only=True):
-    """``prefix`` are tokens of the call's own that were generated before; at most ``limit`` more (None: the engine's default)."""
+    """``prefix`` are tokens of the call's own that were generated before, with ``prefix_logprobs``; at most ``limit`` more (None:
+    the engine's default). ``context``: all ``previous_length`` tokens before the carry, where the world hands them over, else
+    (). ``media`` that context and carry hold places for, in the order of those places.
+    """
 
     call: str
     ordinal: int
@@ -45,6 +52,9 @@ class EngineCall(msgspec.Struct, frozen=True, kw_only=True):
     prefix: tuple[int, ...] = ()
     limit: int | None = None
     sampling: Sampling = Sampling()
+    prefix_logprobs: tuple[float, ...] = ()
+    context: tuple[int, ...] = ()
+    media: tuple[MediaSource, ...] = ()
 
 
 class RoutePiece(Protocol):
@@ -240,7 +250,10 @@ class Server(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a world brings. ``participants`` names each Gym instance's participants at this start of the job; ``services`` are
-    those outside of it, which a world lets Gym call by their names."""
+    those outside of it, which a world lets Gym call by their names; ``secret`` is in the control tokens of this start of the
+    job. ``hands_context``: its engines hold nothing of a chain between two calls, so that Gym keeps the tokens of each episode,
+    in what it saves too, and hands them over with each call.
+    """
 
     engine: Callable[[Runtime], Engine]
     environment: Callable[[Runtime], Environment]
@@ -248,3 +261,5 @@ class Parts:
     trainer: Callable[[Runtime], Server]
     participants: Callable[[str], tuple[str, ...]]
     services: tuple[Service, ...] = ()
+    secret: str = ""
+    hands_context: bool = False

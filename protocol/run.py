@@ -29,13 +29,13 @@ def fingerprint_of(job: Job, tasks: Sequence[PromptTask]) -> str:
 
 
 class Run:
-    def __init__(self, rt: Runtime, job: Job, tasks: tuple[PromptTask, ...]) -> None:
+    def __init__(self, rt: Runtime, job: Job, tasks: tuple[PromptTask, ...], secret: str = "") -> None:
         self.rt = rt
         self.job = job
         self.tasks = tasks
         self.fingerprint = fingerprint_of(job, tasks)
         self.workers = tuple(worker_name(index) for index in range(job.generation_workers))
-        self.token = control_token(self.fingerprint, rt.life)  # of this run's control calls to Gym
+        self.token = control_token(self.fingerprint, rt.life, secret)  # of this run's control calls to Gym
         self.version = 0  # of the trainer's weights
         self.weights = ""  # their digest, as the trainer told it
         self.steps = 0  # committed

@@ -84,6 +84,7 @@ class World:
                 control=str(scratch / "control"),
                 mark=f"rollproof-{secrets.token_hex(6)}",
                 scratch=str(scratch),
+                secret=secrets.token_hex(16),
                 crash=crash,
                 time_scale=self.time_scale,
                 limit_s=self.limit_s,
@@ -96,11 +97,14 @@ class World:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         status = read_status(status_file(history))
-        if status.outcome == "crashed" and not outcome.fired:
-            status = RunStatus("failed", error="the driver died, or the life ran out of its real time")
         if status.outcome == "boot":
             raise LifeFailed(f"life {number}: {status.error}")
         records = read_history(history) if history.exists() else []
+        if status.outcome == "crashed" and not outcome.fired:
+            said = self.end_of_log(number)
+            if not records:
+                raise LifeFailed(f"life {number}: its driver died before anything began: {said}")
+            status = RunStatus("failed", error=f"its driver died, or it ran out of its real time: {said}")
         return RealLife(
             number=number,
             status=status,
@@ -126,6 +130,11 @@ class World:
             text = (scratch / "supervisor.log").read_text(errors="replace")
             raise LifeFailed(f"life {setting.life}: its supervisor died: {text[-2000:]}")
         return msgspec.json.decode(lines[-1], type=Outcome)
+
+    def end_of_log(self, number: int) -> str:
+        log = self.folder / "logs" / f"life-{number}" / "driver.log"
+        lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
     def keep_logs(self, scratch: Path, number: int) -> None:
         logs = self.folder / "logs" / f"life-{number}"

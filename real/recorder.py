@@ -48,16 +48,22 @@ def die() -> None:
 
 
 class Recorder:
-    """Writes what one operating system process records of one life. ``trigger`` kills it; ``acts`` are further triggers."""
+    """Writes what one operating system process records of one life. ``trigger`` kills it; ``acts`` are further triggers.
+    ``counts``: what its processes have recorded before, of one that starts again."""
 
     def __init__(
-        self, path: Path, life: int, trigger: Trigger | None = None, acts: Mapping[Trigger, Sequence[Act]] | None = None
+        self,
+        path: Path,
+        life: int,
+        trigger: Trigger | None = None,
+        acts: Mapping[Trigger, Sequence[Act]] | None = None,
+        counts: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
         self.life = life
         self.acts: dict[Trigger, Sequence[Act]] = dict(acts or {})
         if trigger is not None:
             self.acts[trigger] = (*self.acts.get(trigger, ()), Act(False, die))
-        self.counts: dict[tuple[str, str], int] = {}
+        self.counts = dict(counts or {})
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
         if os.fstat(self._file).st_size == 0:
             os.write(self._file, HEADER)
@@ -79,6 +85,16 @@ class Recorder:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def counts_of(path: Path, process: str) -> dict[tuple[str, str], int]:
+    """How often ``process`` has recorded each kind of event in the life of this file."""
+    counts: dict[tuple[str, str], int] = {}
+    for record in _records(path):
+        if record.process == process:
+            place = (process, type(record.event).__name__)
+            counts[place] = counts.get(place, 0) + 1
+    return counts
 
 
 def read_history(path: Path) -> list[Record]:

@@ -35,11 +35,23 @@ from rollproof.options import (
     spare_inputs,
 )
 from rollproof.plausible import read_saved
+from rollproof.real_running import RealOptions, plan_is_real, real_options, run_real
 from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
 from rollproof.saving import SavedRun, SavedSweep
-from rollproof.showing import emit, guarantees, page_of, progress_bar, run_report, show_run, show_sweep, show_timeline, warn
+from rollproof.showing import (
+    emit,
+    guarantees,
+    page_of,
+    progress_bar,
+    run_report,
+    show_run,
+    show_sweep,
+    show_timeline,
+    tell,
+    warn,
+)
 from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
-from rollproof.tokens import code_digest, read_token
+from rollproof.tokens import DEFAULT_SCHEDULE, code_digest, read_token
 from scenarios.files import Loaded, find, library, load
 from scenarios.model import InputError
 from scenarios.partial import Partial
@@ -68,7 +80,7 @@ FaultsOption = Annotated[str | None, typer.Option("--faults", help="A TOML file 
 OutOption = Annotated[str | None, typer.Option("--out", help="A new folder for everything that can be judged again.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 JunitOption = Annotated[str | None, typer.Option("--junit", help="A JUnit file, one case a judge.")]
-WorldOption = Annotated[str, typer.Option("--world", help="sim; real comes later.")]
+WorldOption = Annotated[str, typer.Option("--world", help="sim or real.")]
 
 
 @app.command("sweep")
@@ -175,12 +187,26 @@ def run_command(
     config_strict: StrictOption = False,
     faults: FaultsOption = None,
     world: WorldOption = "sim",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="dense|moe|vl|PATH", help="Real: what the workers serve and the trainer trains."),
+    ] = None,
+    data_plane: Annotated[
+        str | None, typer.Option("--data-plane", metavar="transfer-queue|sqlite", help="Real: where rows are kept.")
+    ] = None,
+    ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Real: a Ray cluster to use.")] = None,
+    parts: Annotated[
+        str | None, typer.Option("--parts", metavar="MODULE:FUNCTION", help="Real: equipment of your own for the processes.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", metavar="DIR", help="Real: use the reference of a saved run again.")
+    ] = None,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
 ) -> None:
     """One run, with the crashes of a plan or none."""
-    _only_simulated(world)
+    real = real_options(world, model=model, data_plane=data_plane, ray=ray, parts=parts, reference=reference)
     if seed is not None:
         seeds_of(seed, None)
     spare_inputs(junit, scenario, tasks, config, faults)
@@ -198,7 +224,12 @@ def run_command(
     for text in fail or ():
         Partial.parse(text, loaded.scenario.job)
     command = msgspec.structs.replace(command, fail=tuple(fail or ()))
-    _finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=token.schedule if token else "0", extra={})
+    if real is not None:
+        if fail:
+            raise InputError("--fail is given with --world real: write it as a fault of the scenario")
+        plan_is_real(plan)
+    schedule = token.schedule if token else DEFAULT_SCHEDULE
+    _finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=schedule, extra={}, real=real)
 
 
 @app.command("replay")
@@ -412,11 +443,15 @@ def _finish_run(
     schedule: str,
     extra: dict[str, Any],
     timeline: bool = False,
+    real: RealOptions | None = None,
 ) -> None:
     with saving.out_file(junit, "--junit") as junit_file:
         with saving.out_folder(out) as folder:
             warn(loaded)
-            saved, packed = run_and_save(loaded, command, seed, plan, schedule, folder=folder)
+            if real is None:
+                saved, packed = run_and_save(loaded, command, seed, plan, schedule, folder=folder)
+            else:
+                saved, packed = run_real(loaded, command, seed, plan, real, folder=folder, tell=tell)
         finished = FinishedRun(saved=saved, packed=packed, judged=judge_saved(saved, packed, JUDGES))  # it is saved by now
         evidence = evidence_of(finished.saved, finished.judged)
         report = run_report(finished.saved, finished.judged, evidence) | extra

@@ -68,7 +68,8 @@ class SavedLife(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``run.json``. ``command`` runs it again; ``token`` is '' where no crash was asked for. ``fail``: the partial crashes of
-    life 1, which are the last faults of ``scenario`` (the reference ran without them)."""
+    life 1, which are the last faults of ``scenario`` (the reference ran without them). ``world``: sim | real; of a real run,
+    ``scenario`` has its real sizes, and ``scenario_digest`` is that of its file."""
 
     format: int = FORMAT
     kind: str = "run"
@@ -85,6 +86,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lives: tuple[SavedLife, ...]
     reference: SavedLife | None = None
     fail: tuple[str, ...] = ()
+    world: str = "sim"
 
 
 class SavedSweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,12 +125,17 @@ def versions() -> dict[str, str]:
 
 
 def pack_life(name: str, life: Life) -> Packed:
-    rows = [(record.sequence, record.time, record.process, record.life, record.task, record.event) for record in life.history]
-    return {
-        f"{name}.history": _encode((history.FORMAT, rows)),
-        f"{name}.start.msgpack": _encode(dict(sorted(life.start.items()))),
-        f"{name}.end.msgpack": _encode(dict(sorted(life.files.items()))),
-    }
+    content = (pack_history(life.history), pack_files(life.start), pack_files(life.files))
+    return dict(zip(life_files(name), content, strict=True))
+
+
+def pack_history(records: Iterable[Record]) -> bytes:
+    rows = [(record.sequence, record.time, record.process, record.life, record.task, record.event) for record in records]
+    return _encode((history.FORMAT, rows))
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    return _encode(dict(sorted(files.items())))
 
 
 def saved_life(name: str, life: Life) -> SavedLife:

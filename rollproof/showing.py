@@ -153,3 +153,8 @@ def progress_bar() -> Iterator[Callable[[int], Callable[[str, int, int], None]]]
             return lambda stage, done, total: bar.update(task, description=f"seed {seed}: {stage}", completed=done, total=total)
 
         yield of
+
+
+def tell(text: str) -> None:
+    """A line of progress."""
+    print(f"rollproof: {text}", file=sys.stderr, flush=True)

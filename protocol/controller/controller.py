@@ -24,9 +24,9 @@ from protocol.tasks import cancel_all
 
 
 class Controller:
-    def __init__(self, rt: Runtime, job: Job, tasks: tuple[PromptTask, ...]) -> None:
+    def __init__(self, rt: Runtime, job: Job, tasks: tuple[PromptTask, ...], secret: str = "") -> None:
         self.rt = rt
-        self.run = Run(rt, job, tasks)
+        self.run = Run(rt, job, tasks, secret)
         self.flow = Flow(self.run)
         self.anchor = Anchor(rt)
         self.checkpoints = TrainerCheckpoints(self.run, self.anchor)

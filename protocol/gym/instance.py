@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from protocol.config import Job
 from protocol.errors import MissingFile
 from protocol.external import Service
@@ -43,9 +45,11 @@ class GymInstance:
         participants: tuple[str, ...],
         token: str,
         services: Sequence[Service] = (),
+        hands_context: bool = False,
     ) -> None:
         self.rt = rt
         self.environment = environment
+        self.hands_context = hands_context
         self.sessions = Sessions(rt, job, environment, services)
         self.control = ControlPlane(rt, participants, self.sessions, token)
         self.reviving = 0  # sessions that a predecessor left and whose task has not begun
@@ -148,6 +152,7 @@ class GymInstance:
             carry=self.environment.prompt_tokens(request.task, request.ordinal),
             answer=(),
             own=None,
+            context=() if self.hands_context else msgspec.UNSET,
         )
 
     async def revive(self) -> None:

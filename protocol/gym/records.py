@@ -40,6 +40,7 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_
     own: dict[str, Any] | None  # written by an agent whose own /run drives child episodes: which is under way, which are done
     effects: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # keys of calls that outside services have answered, if any
     cut: PrefixEvidence | msgspec.UnsetType = msgspec.UNSET  # what is durable of the model call that comes next, if anything
+    context: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET  # the chain's tokens, where engines are to be told of them
 
 
 class StateRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +56,7 @@ def answered(record: SessionRecord, generated: Generated) -> SessionRecord:
         record,
         calls=(*record.calls, generated.coordinate),
         length=record.length + len(record.carry) + len(generated.tokens),
+        context=longer(record, generated),
         carry=(),
         answer=generated.tokens,
         finished=True,
@@ -72,12 +74,22 @@ def acted(record: SessionRecord, generated: Generated, reply: tuple[int, ...], l
         turn=record.turn + 1,
         calls=(*record.calls, generated.coordinate),
         length=record.length + len(record.carry) + len(generated.tokens),
+        context=longer(record, generated),
         carry=reply,
         answer=generated.tokens if last else (),
         finished=last,
         effects=(*before, effect) if effect else record.effects,
         cut=msgspec.UNSET,
     )
+
+
+def longer(record: SessionRecord, generated: Generated) -> tuple[int, ...] | msgspec.UnsetType:
+    """The chain's tokens after a model call, where they are kept."""
+    return msgspec.UNSET if record.context is msgspec.UNSET else (*record.context, *record.carry, *generated.tokens)
+
+
+def context_of(record: SessionRecord) -> tuple[int, ...]:
+    return () if record.context is msgspec.UNSET else record.context
 
 
 def with_cut(record: SessionRecord, evidence: PrefixEvidence | None) -> SessionRecord:

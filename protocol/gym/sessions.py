@@ -335,6 +335,7 @@ class Sessions:
                 retained=self.retained(record),
                 prefix=prefix,
                 admitted_at=flight.ticket.admitted_at,
+                context=records.context_of(record),
             ),
         )
         failed: ProtocolError | None = None

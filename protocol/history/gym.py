@@ -45,7 +45,8 @@ class ControlDecided(Event, frozen=True):
 
 
 class ControlRefused(Event, frozen=True):
-    """A control call was turned away at the door: it carried the token of another run."""
+    """A control call was turned away at the door, of a Gym instance or of a worker's model server: it carried the token of
+    another run, or none ('')."""
 
     operation: str
     checkpoint: str

@@ -52,7 +52,8 @@ class Generate(Message, frozen=True):
 
     Reply: Generated. ``call`` is ``<capture key>/<model call id>``; ``parent`` the parent's staging key or ''.
     ``media`` of this carry, ``retained`` those of the calls before it, root first. ``prefix``: what a restored call goes on
-    after. ``admitted_at``: seconds of the asking Gym, part of the call's identity.
+    after. ``admitted_at``: seconds of the asking Gym, part of the call's identity. ``context``: the ``previous_length`` tokens
+    before the carry, where the world's engines are to be told of them (``Parts.hands_context``), else ().
     """
 
     call: str
@@ -70,6 +71,7 @@ class Generate(Message, frozen=True):
     retained: tuple[RetainedMedia, ...] = ()
     prefix: PrefixEvidence | None = None
     admitted_at: float = 0.0
+    context: tuple[int, ...] = ()
 
 
 class Generated(Message, frozen=True):

@@ -45,7 +45,8 @@ GROUP_CALLS_MAX = 64  # calls of one handoff, whatever the batch size is: the lo
 WHOLE, SHORT, MISFIT, UNREADABLE = "whole", "short", "misfit", "unreadable"
 
 
-# Engines whose pieces are known to be append-only, with one row for each token that was fed (vLLM: 0.29, PROTOCOL 10).
+# Engines whose pieces are known to be append-only, with one row for each token that was fed (vLLM: 0.29, PROTOCOL 10). Any
+# other release must have proved it on its host (``Capabilities.verified``).
 VERIFIED_RELEASES = ("fake", "0.29")
 
 
@@ -53,7 +54,7 @@ def replay_fault(capabilities: Capabilities) -> str:
     """Why routes cannot be replayed from this engine, '' if they can be. How an engine keeps its pieces is its own affair, and
     another release may keep them otherwise: one that nobody has verified is refused, whatever it says of itself."""
     key, release, layout = "router_replay.enabled is true", capabilities.release, capabilities.routes
-    if release not in VERIFIED_RELEASES:
+    if release not in VERIFIED_RELEASES and not capabilities.verified:
         verified = ", ".join(map(repr, VERIFIED_RELEASES))
         return f"{key}: the routes of engine release {release!r} are verified by nobody, those of {verified} are"
     if layout is None:

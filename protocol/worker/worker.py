@@ -254,6 +254,9 @@ class GenerationWorker:
                 prefix=prefix,
                 limit=None if live.limit is None else live.limit - len(prefix),
                 sampling=request.sampling,
+                prefix_logprobs=live.inherited.logprobs,
+                context=request.context,
+                media=(*(source for retained in request.retained for source in retained.media), *request.media),
             )
         )
 

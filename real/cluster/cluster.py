@@ -35,6 +35,16 @@ def start(address: str, folder: str) -> None:
         ray.init(address=address, namespace="rollproof", log_to_driver=False, configure_logging=False)
         return
     on_loopback()
+    for last in (False, True):
+        try:
+            return _start_own(folder)
+        except Exception:  # a busy machine: Ray gives its own node 30 s, and says so by no type of its own
+            if last:
+                raise
+            ray.shutdown()
+
+
+def _start_own(folder: str) -> None:
     ray.init(
         address="local",  # without it Ray attaches to whatever old cluster it finds
         namespace="rollproof",

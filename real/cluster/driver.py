@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import ray
@@ -31,13 +32,15 @@ from protocol.parts import Parts
 from real.cluster import cluster
 from real.cluster.actor import ProcessActor
 from real.cluster.ray_link import NAMESPACE, actor_name
-from real.cluster.setting import LifeSetting, read_setting
+from real.cluster.setting import MARK, LifeSetting, read_setting
 from real.killer.control import Booted, Control, Died, Follow, StartAgain, encode, read_ask
 from real.recorder import Recorder, save_status
 from real.world import JOB, status_file
 
 SLOW = ("worker", "trainer", "data-plane", "gym", "finalizer", "controller")  # what loads longest starts first
 STOP_S = 10.0  # for a process to stop its servers
+BEGAN = time.monotonic()
+NO_PARTS = SimpleNamespace(secret="")
 NOT_READY = "boot"  # outcome of a life whose processes could not be made ready
 
 
@@ -53,18 +56,23 @@ class Driver:
         self.began = 0.0
         self.over: asyncio.Queue[tuple[str, RunStatus]] = asyncio.Queue()
         self.tasks: set[asyncio.Task[Any]] = set()
+        # Workers of our own cluster inherit them; those of another one must be given them.
+        given = {**environment_of(setting), MARK: setting.mark, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        self.variables = {"env_vars": given} if setting.ray else {}
 
     def names(self) -> list[str]:
         scenario = self.setting.scenario
-        made = processes(scenario.tables or scenario.job, scenario.tasks, cast(Parts, None))  # factories are not called here
+        made = processes(scenario.tables or scenario.job, scenario.tasks, cast(Parts, NO_PARTS))  # no factory is called here
         return list(made)
 
     async def live(self) -> RunStatus:
         names = self.names()
         await asyncio.to_thread(cluster.start, self.setting.ray, f"{self.setting.scratch}/r")
+        told("cluster up")
         order = sorted(names, key=lambda name: SLOW.index(name.rstrip("0123456789").rstrip("-")))
         async with asyncio.timeout(self.setting.boot_s):
             found = await asyncio.gather(*[self.make(name, 1) for name in order])
+        told("all ready")
         wrong = [error for error in found if error]
         if wrong:
             return RunStatus(NOT_READY, error="; ".join(wrong))
@@ -85,22 +93,24 @@ class Driver:
         """A ready actor; returns what went wrong."""
         remote = ray.remote(
             num_cpus=0, max_restarts=0, max_concurrency=10_000, scheduling_strategy=cluster.here(), namespace=NAMESPACE,
-            name=actor_name(self.setting.mark, name),
+            name=actor_name(self.setting.mark, name), runtime_env=self.variables or None,
         )(ProcessActor)  # fmt: skip
         actor = self.actors[name] = remote.remote(self.content, name, incarnation)
         try:
             pid = await actor.pid.remote()
             self.control.ask(Booted({name: pid}))
+            told(f"{name} is process {pid}")
             address, error = await actor.boot.remote()
+            told(f"{name} is ready")
         except RayActorError as died:
             return f"{name}: its process died while it was made ready ({died})"
         self.book[name] = (address, incarnation)
         return cast(str, error)
 
     async def introduce(self) -> None:
-        await asyncio.gather(*[self.told(name) for name in self.actors if name not in self.dead])
+        await asyncio.gather(*[self.meet(name) for name in self.actors if name not in self.dead])
 
-    async def told(self, name: str) -> None:
+    async def meet(self, name: str) -> None:
         with contextlib.suppress(RayActorError):
             await self.actors[name].meet.remote(self.book)
 
@@ -166,6 +176,11 @@ class Driver:
                         await self.actors[name].stop.remote()
 
 
+def told(text: str) -> None:
+    """Into the driver's log: seconds since it began."""
+    print(f"{time.monotonic() - BEGAN:7.2f} {text}", flush=True)
+
+
 async def drive(setting: LifeSetting, content: bytes) -> RunStatus:
     driver = Driver(setting, content)
     try:
@@ -178,16 +193,18 @@ async def drive(setting: LifeSetting, content: bytes) -> RunStatus:
     return status
 
 
-def environment_of(parts: str) -> Mapping[str, str]:
-    """``ENVIRONMENT`` of the module of ``parts``: what its packages must find before they are imported."""
-    found: Mapping[str, str] = getattr(importlib.import_module(parts.partition(":")[0]), "ENVIRONMENT", {})
+def environment_of(setting: LifeSetting) -> Mapping[str, str]:
+    """What ``environment`` of the module of the parts says: variables that its packages must find before they are imported."""
+    module = importlib.import_module(setting.parts.partition(":")[0])
+    found: Mapping[str, str] = module.environment(setting) if hasattr(module, "environment") else {}
     return found
 
 
 def main(path: Path) -> int:
     content = path.read_bytes()
     setting = read_setting(content)
-    os.environ.update(environment_of(setting.parts))
+    os.environ.update(environment_of(setting))
+    told("begins")
     status = asyncio.run(drive(setting, content))
     print(status, flush=True)
     return 0 if status.outcome == "ended" else 1

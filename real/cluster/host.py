@@ -18,7 +18,7 @@ from real.cluster.setting import LifeSetting
 from real.faults import acts_of
 from real.outside import LocalServed
 from real.processes import Job, RealTask
-from real.recorder import Recorder
+from real.recorder import Recorder, counts_of
 from real.remote import Link, Sender, Served
 from real.runtime import AsyncioRuntime
 
@@ -31,13 +31,14 @@ async def _nothing() -> None:
 class Equipment:
     """What a process is given before its life starts, all of it loaded and listening.
 
-    ``beside``: processes that live in the same operating system process (doors to services). ``open`` starts its servers and
-    returns the address at which others reach it ('': by actor calls). ``link``: the way to a peer that has an address.
+    ``beside``: processes that live in the same operating system process (doors to services). ``open`` starts its servers (the
+    runtime is for what they record) and returns the address at which others reach it ('': by actor calls). ``link``: the way
+    to a peer that has an address.
     """
 
     parts: Parts
     beside: Mapping[str, Factory] = field(default_factory=dict)
-    open: Callable[[Served], Awaitable[str]] | None = None
+    open: Callable[[Served, AsyncioRuntime], Awaitable[str]] | None = None
     link: Callable[[str, str, Sender], Link] | None = None
     close: Callable[[], Awaitable[None]] = _nothing
 
@@ -65,7 +66,9 @@ class Host:
         self.actor_link = actor_link
         self.links: dict[str, Link] = {}
         self.addresses: dict[str, tuple[str, int]] = {}
-        self.recorder = Recorder(Path(setting.history), setting.life, acts=acts_of(setting, name))
+        history = Path(setting.history)
+        before = counts_of(history, name) if incarnation > 1 else {}
+        self.recorder = Recorder(history, setting.life, acts=acts_of(setting, name), counts=before)
         self.job = self._job()
         self.served = LocalServed(self.job.process(name))
         self.equipment: Equipment | None = None
@@ -79,7 +82,10 @@ class Host:
     async def boot(self) -> str:
         """Load everything and listen; returns the address."""
         self.equipment = await equip_of(self.setting.parts)(self.setting, self.name, self.sender.incarnation)
-        return "" if self.equipment.open is None else await self.equipment.open(self.served)
+        if self.equipment.open is None:
+            return ""
+        runtime = AsyncioRuntime(self.job, self.name, Path(self.setting.root), self.setting.seed)
+        return await self.equipment.open(self.served, runtime)
 
     async def meet(self, book: Mapping[str, tuple[str, int]]) -> None:
         """Where the others are: address and incarnation, by name."""

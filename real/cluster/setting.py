@@ -16,7 +16,8 @@ MARK = "ROLLPROOF_JOB"  # environment variable: every process of a job has the j
 class LifeSetting(msgspec.Struct, frozen=True, kw_only=True):
     """``parts`` names the function that equips a process, ``module:function`` (``real.cluster.host.Equip``); ``options`` are for
     it. ``time_scale``: real seconds a second of the core. ``limit_s``: real seconds that the life may take after its processes
-    have booted, ``boot_s`` those before. ``ray``: address of a cluster to use ('': one of its own)."""
+    have booted, ``boot_s`` those before. ``ray``: address of a cluster to use ('': one of its own). ``secret``: minted for this
+    life, in its control tokens; whoever can read this file can steer the job."""
 
     scenario: Scenario
     root: str
@@ -27,6 +28,7 @@ class LifeSetting(msgspec.Struct, frozen=True, kw_only=True):
     control: str
     mark: str
     scratch: str
+    secret: str = ""
     crash: Trigger | None = None
     time_scale: float = 1.0
     limit_s: float = 300.0

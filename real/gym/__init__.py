@@ -1,1 +1,1 @@
-"""Gym instances over HTTP."""
+"""Gym for real: an instance's HTTP servers, the way to them, and an environment whose tools are SQL."""

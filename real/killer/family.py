@@ -64,15 +64,27 @@ def send(processes: Iterable[psutil.Process], what: signal.Signals) -> None:
             process.send_signal(what)
 
 
-def stop_all(pids: Iterable[int]) -> dict[int, psutil.Process]:
-    """SIGSTOP to these and all that descends from them, again and again until no new one appears."""
+def members(pids: Iterable[int], mark: str = "") -> dict[int, psutil.Process]:
+    """These, all that descends from them, and whoever bears the mark."""
+    found = {process.pid: process for pid in pids for process in descendants(pid)}
+    for pid in marked(mark) if mark else ():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if alive(process):
+                found.setdefault(pid, process)
+    return found
+
+
+def stop_all(pids: Iterable[int], mark: str = "") -> dict[int, psutil.Process]:
+    """SIGSTOP to all members, again and again until no new one appears."""
+    pids = list(pids)
     stopped: dict[int, psutil.Process] = {}
     while True:
-        new = [process for pid in pids for process in descendants(pid) if process.pid not in stopped]
+        new = {pid: process for pid, process in members(pids, mark).items() if pid not in stopped}
         if not new:
             return stopped
-        send(new, signal.SIGSTOP)
-        stopped.update((process.pid, process) for process in new)
+        send(new.values(), signal.SIGSTOP)
+        stopped.update(new)
 
 
 def kill_all(pids: Iterable[int], mark: str = "") -> list[int]:
@@ -81,18 +93,15 @@ def kill_all(pids: Iterable[int], mark: str = "") -> list[int]:
     ``mark``: whoever bears it dies too.
     """
     pids = list(pids)
-    killed = stop_all(pids)
+    killed = stop_all(pids, mark)
     deadline = time.monotonic() + PATIENCE_S
     while True:
         send(killed.values(), signal.SIGKILL)
-        left = [process for process in killed.values() if alive(process)]
-        more = {process.pid: process for pid in pids for process in descendants(pid)}
-        for pid in marked(mark) if mark else ():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                more.setdefault(pid, psutil.Process(pid))
+        left = {pid for pid, process in killed.items() if alive(process)}
+        more = members(pids, mark)
         killed.update(more)
         if not left and not more:
             return sorted(killed)
         if time.monotonic() > deadline:
-            raise NotDead(f"processes {sorted({process.pid for process in left} | set(more))} of the job outlived SIGKILL")
+            raise NotDead(f"processes {sorted(left | set(more))} of the job outlived SIGKILL")
         time.sleep(0.005)

@@ -11,7 +11,7 @@ import msgspec
 from protocol.messages import PromptTask
 from protocol.parts import Asked, Layout, State
 from protocol.runtime import Runtime
-from sim.environments.sampling import SamplingRule, sampling_of
+from scenarios.sampling import SamplingRule, sampling_of
 from sim.fake_engine import keyed
 
 VOCABULARY = 50_000

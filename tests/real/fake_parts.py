@@ -1,26 +1,34 @@
-"""Equipment of a real job whose parts are the simulator's fakes: real processes, actors, files and kills, and nothing heavy."""
+"""Equipment of a real job whose engine, environment and trainer are the simulator's fakes, and nothing heavy: real processes,
+actors, servers, files and kills."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from protocol.parts import Parts
+from real.cluster.doors import Doors
 from real.cluster.host import Equipment
 from real.cluster.setting import LifeSetting
+from real.data_plane.sqlite_plane import SqlitePlane
 from sim.environments import environment, layout_of
-from sim.fake_data_plane import FakeDataPlane
 from sim.fake_engine import FakeEngine
 from sim.fake_trainer import FakeTrainer
 
 
 async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipment:
-    scenario = setting.scenario
+    scenario, doors = setting.scenario, Doors(setting, process)
     job, profile = scenario.job, scenario.profile
     return Equipment(
         parts=Parts(
             engine=lambda rt: FakeEngine(rt, profile),
             environment=lambda rt: environment(scenario.environment, rt, profile),
-            data_plane=lambda rt: FakeDataPlane(rt),
+            data_plane=lambda rt: SqlitePlane(rt, Path(setting.root)),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
             participants=lambda instance: layout_of(scenario.environment).participants,
             services=scenario.contract.effects,
-        )
+            secret=setting.secret,
+        ),
+        open=doors.open,
+        link=doors.link,
+        close=doors.close,
     )

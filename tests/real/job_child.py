@@ -1,19 +1,23 @@
 """One life of the whole job in this operating system process: ``python job_child.py JOB.json``; exit 0 if it ended.
 
 The core with the simulator's fakes, on asyncio and real files. The job file names the scenario, the folder, the life and,
-if this life is to be killed, the trigger.
+if this life is to be killed, the trigger. With a ``model`` the trainer is a real one.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from protocol.config import Job
 from protocol.job import processes
-from protocol.parts import Parts
+from protocol.parts import Parts, Server
+from protocol.runtime import Runtime
 from real.recorder import Trigger
 from real.services import doors
 from real.world import run_one_life
@@ -36,6 +40,16 @@ def small(name: str) -> Scenario:
     return msgspec.structs.replace(scenario, job=job, faults=faults)
 
 
+def trained_by(rt: Runtime, job: Job, profile: Mapping[str, Any], asked: Mapping[str, Any]) -> Server:
+    if not asked["model"]:
+        return FakeTrainer(rt, job, profile)
+    from real.trainer.settings import TrainerSettings
+    from real.trainer.torch_trainer import TorchTrainer
+
+    settings = TrainerSettings(model=asked["model"], rows=asked["rows"], logprob_difference_max=None, same_routes_min=None)
+    return TorchTrainer(rt, job, Path(asked["root"]), settings)
+
+
 def main(path: Path) -> int:
     asked = json.loads(path.read_text())
     scenario = small(asked["scenario"])
@@ -44,7 +58,7 @@ def main(path: Path) -> int:
         engine=lambda rt: FakeEngine(rt, profile),
         environment=lambda rt: environment(scenario.environment, rt, profile),
         data_plane=lambda rt: FakeDataPlane(rt),
-        trainer=lambda rt: FakeTrainer(rt, job, profile),
+        trainer=lambda rt: trained_by(rt, job, profile, asked),
         participants=lambda instance: layout_of(scenario.environment).participants,
         services=scenario.contract.effects,
     )

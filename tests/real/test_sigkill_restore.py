@@ -69,7 +69,9 @@ def judged_terms() -> Terms:
     return msgspec.structs.replace(small(SCENARIO).terms, slack_s=BUSY_S)
 
 
-def run_life(folder: Path, number: int, trigger: Trigger | None) -> RealLife:
+def run_life(folder: Path, number: int, trigger: Trigger | None, model: Path | None = None) -> RealLife:
+    """``model``: of a torch trainer; the fake one trains without."""
+    limit_s = LIMIT_S if model is None else 5 * LIMIT_S  # torch is imported beside everything else that starts
     root = folder / "run"
     history = folder / f"life-{number}.jsonl"
     start = files_below(root) if root.exists() else {}
@@ -80,13 +82,15 @@ def run_life(folder: Path, number: int, trigger: Trigger | None) -> RealLife:
         "life": number,
         "seed": 1,
         "time_scale": TIME_SCALE,
-        "limit_s": LIMIT_S,
+        "limit_s": limit_s,
         "trigger": trigger,
+        "model": str(model or ""),
+        "rows": str(folder / "rows"),
     }
     job = folder / f"life-{number}.job.json"
     job.write_text(json.dumps(asked))
     done = subprocess.run(
-        [sys.executable, str(CHILD), str(job)], capture_output=True, text=True, timeout=2 * LIMIT_S, check=False
+        [sys.executable, str(CHILD), str(job)], capture_output=True, text=True, timeout=2 * limit_s, check=False
     )
     return RealLife(
         number=number,
@@ -99,9 +103,9 @@ def run_life(folder: Path, number: int, trigger: Trigger | None) -> RealLife:
     )
 
 
-def killed_at(folder: Path, number: int, trigger: Trigger) -> RealLife:
+def killed_at(folder: Path, number: int, trigger: Trigger, model: Path | None = None) -> RealLife:
     """A life killed by its trigger. One that did not fire proves nothing: the run is UNKNOWN and the test fails."""
-    life = run_life(folder, number, trigger)
+    life = run_life(folder, number, trigger, model)
     assert life.exit_code == -signal.SIGKILL, f"UNKNOWN: {trigger} did not fire, exit {life.exit_code}: {life.output}"
     last = life.records[-1]
     assert (last.process, type(last.event).__name__) == trigger[:2], "the kill came before record returned"

@@ -1,0 +1,245 @@
+"""A data plane whose rows lie in TransferQueue, with its own checkpoint in every save (PROTOCOL 3.1).
+
+The process is TransferQueue's only client. It keeps key and digest of each row that was acknowledged, and holds whatever
+TransferQueue says against that: a read that returns fewer rows than there are, a listing that names other keys, a storage unit
+that is dead but still listed. A request that fails or goes unanswered may still land at any later time, and TransferQueue goes
+on as if nothing had been lost: so the plane is unusable from then on, and says so.
+
+A row is put as its bytes (a ``NonTensorStack``): it may have any length, 0 too, and is saved once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from protocol.data_plane.store import Partition
+from protocol.errors import Cause, ConfigError, Lost, ProtocolError, Refusal, RestoreRefused
+from protocol.messages import PARTITIONS, ClearSamples, GetSamples, ListSampleIds, PutSamples, SaveCheckpoint
+from protocol.runtime import Runtime
+from real.data_plane.native_save import FOLDER, MANIFEST_FILE, check_file, check_partitions, manifest_of, read_manifest, weigh
+from real.data_plane.queue_service import Broken, Service, TransferQueueSettings, alive, boot, in_thread, within
+from real.data_plane.serving import DataPlane, Image, Install, Request, image_of, scratch_of
+
+T = TypeVar("T")
+ROW = "row"  # the one field of a row
+ROWS_A_READ = 512
+
+
+class Held(NamedTuple):
+    """What an acknowledged row must still be."""
+
+    size: int
+    digest: bytes
+
+    @classmethod
+    def of(cls, row: bytes) -> Held:
+        return cls(len(row), hashlib.blake2b(row, digest_size=16).digest())
+
+
+class TransferQueueRows:
+    """``scratch`` is the process's own folder: TransferQueue's checkpoints are written to it, and loaded from it. ``service``
+    None: TransferQueue is started when the life has begun."""
+
+    def __init__(self, rt: Runtime, scratch: Path, settings: TransferQueueSettings, service: Service | None = None) -> None:
+        self.rt = rt
+        self.scratch = scratch
+        self.settings = settings
+        self.fault = ""
+        self.acknowledged: dict[str, dict[str, Held]] = {name: {} for name in PARTITIONS}
+        self._service = service
+
+    @property
+    def _tq(self) -> Any:
+        assert self._service is not None, "open comes first"
+        return self._service.package
+
+    async def _within(self, what: str, limit_s: float, work: Coroutine[Any, Any, T]) -> T:
+        assert self._service is not None, "open comes first"
+        return await within(what, limit_s, work, self._service.actors)
+
+    async def open(self) -> None:
+        """Raises ConfigError."""
+        self._service = self._service or await boot(self.settings)
+        listing = await self._within("a listing", self.settings.answer_s, self._tq.async_kv_list())
+        held = {name: len(keys) for name, keys in listing.items() if keys}
+        if held:
+            raise ConfigError(f"TransferQueue already holds rows ({held}): a life starts with an empty one")
+
+    def close(self) -> None:
+        """TransferQueue itself ends with the Ray cluster, or with this process where that is an actor of its own."""
+        self.fault = "its life is over"
+
+    # --- requests
+
+    async def carry_out(self, requests: Sequence[Request]) -> list[Any]:
+        outcomes: list[Any] = []
+        for run in _runs(requests):
+            outcome = await self._attempt(run)
+            outcomes += [outcome] * len(run)
+        return outcomes
+
+    async def _attempt(self, run: Sequence[Request]) -> Any:
+        """The outcome of a run of puts, or of one other request."""
+        what = type(run[0]).__name__
+        if self.fault:
+            return Refusal(f"the data plane is unusable, {what} is not possible: {self.fault}", Cause.BROKEN)
+        try:
+            return await self._perform(run)
+        except ProtocolError as error:
+            return error
+        except Exception as error:  # whatever a foreign library raises: nobody can say what it has done
+            self.fault = f"{what} failed: {type(error).__name__}: {error}"
+            if isinstance(run[0], GetSamples | ListSampleIds):
+                return Refusal(self.fault, Cause.INFRA)
+            return Lost(f"{self.fault}; it may have happened")
+
+    async def _perform(self, run: Sequence[Request]) -> Any:
+        match run[0]:
+            case PutSamples(partition):
+                await self._put(partition, {key: row for put in run if isinstance(put, PutSamples) for key, row in put.rows})
+            case GetSamples(partition, keys):
+                return await self._get(partition, keys)
+            case ListSampleIds(partition):
+                return await self._list(partition)
+            case ClearSamples(partition, keys):
+                await self._clear(partition, keys)
+            case SaveCheckpoint():
+                return await self._save()
+            case Install(folder, partitions, beside):
+                await self._install(folder, partitions, beside)
+        return None
+
+    async def _put(self, partition: str, rows: Mapping[str, bytes]) -> None:
+        if not rows:
+            return
+        from tensordict import TensorDict
+        from tensordict.tensorclass import NonTensorStack
+
+        fields = TensorDict({ROW: NonTensorStack(*rows.values())}, batch_size=len(rows))
+        put = self._tq.async_kv_batch_put(keys=list(rows), partition_id=partition, fields=fields)
+        await self._within(f"a put of {len(rows)} rows", self.settings.answer_s, put)
+        self._acknowledge(partition, rows)
+
+    def _acknowledge(self, partition: str, rows: Mapping[str, bytes]) -> None:
+        self.acknowledged[partition] |= {key: Held.of(row) for key, row in rows.items()}
+
+    async def _get(self, partition: str, keys: Sequence[str]) -> dict[str, bytes]:
+        """Exactly the rows that were acknowledged under these keys, or the plane is broken."""
+        have = self.acknowledged[partition]
+        asked = [key for key in dict.fromkeys(keys) if key in have]
+        rows: dict[str, bytes] = {}
+        for first in range(0, len(asked), ROWS_A_READ):
+            part = asked[first : first + ROWS_A_READ]
+            got = list(await self._read(partition, part))
+            if len(got) != len(part):
+                raise Broken(f"{len(got)} of {len(part)} acknowledged rows of {partition} came back")
+            rows |= zip(part, got, strict=True)
+        changed = [key for key, row in rows.items() if Held.of(row) != have[key]]
+        if changed:
+            raise Broken(f"{len(changed)} rows of {partition} are not what was put, such as {changed[0]}")
+        return rows
+
+    async def _read(self, partition: str, keys: list[str]) -> Any:
+        get = self._tq.async_kv_batch_get(keys=keys, partition_id=partition, select_fields=[ROW])
+        return (await self._within(f"a read of {len(keys)} rows", self.settings.answer_s, get))[ROW]
+
+    async def _list(self, partition: str) -> tuple[str, ...]:
+        """TransferQueue's controller lists rows of a dead unit too: so each actor is asked as well."""
+        assert self._service is not None
+        await self._within("all its actors", self.settings.answer_s, alive(self._service.actors))
+        listing = await self._within("a listing", self.settings.answer_s, self._tq.async_kv_list(partition_id=partition))
+        listed, have = listing.get(partition, {}), self.acknowledged[partition]
+        if listed.keys() != have.keys():
+            raise Broken(f"it lists {len(listed)} rows of {partition}, {len(have)} were acknowledged")
+        return tuple(sorted(listed))
+
+    async def _clear(self, partition: str, keys: Sequence[str]) -> None:
+        """TransferQueue reports success for a clear that a unit has not answered: our own bound comes first."""
+        have = self.acknowledged[partition]
+        known = [key for key in dict.fromkeys(keys) if key in have]
+        if not known:
+            return
+        clear = self._tq.async_kv_clear(keys=known, partition_id=partition)
+        await self._within(f"a clearing of {len(known)} rows", self.settings.answer_s, clear)
+        for key in known:
+            del have[key]
+
+    # --- saves
+
+    async def _save(self) -> Image:
+        """Nobody writes meanwhile, since requests are carried out one after the other: a save under writers would be torn."""
+        target = self.scratch / "save"
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        save = in_thread(lambda: self._tq.save_checkpoint(target))
+        await self._within("its checkpoint", self.settings.save_s, save)
+        native = await asyncio.to_thread(_files_of, target)
+        sizes = [held.size for have in self.acknowledged.values() for held in have.values()]
+        weigh(native, len(sizes), sum(sizes), self.settings.storage_units)
+        rows = {name: sorted((await self._all(name)).items()) for name in PARTITIONS}
+        image = image_of(rows, {f"{FOLDER}/{path}": data for path, data in native.items()})
+        manifest = manifest_of(image.beside, image.partitions, image.keys, self.settings.storage_units, self._tq.__version__)
+        return image._replace(beside={**image.beside, MANIFEST_FILE: manifest})
+
+    async def _all(self, partition: str) -> dict[str, bytes]:
+        return await self._get(partition, await self._list(partition))
+
+    async def read_beside(self, folder: str) -> Mapping[str, bytes]:
+        """Every file that the manifest names, each exactly as it was when the manifest was written."""
+        found = {MANIFEST_FILE: await self.rt.files.read(f"{folder}/{MANIFEST_FILE}")}
+        manifest = self._manifest(folder, found[MANIFEST_FILE])
+        for path in manifest.files:
+            found[path] = await self.rt.files.read(f"{folder}/{path}")
+            check_file(manifest, folder, path, found[path])
+        return found
+
+    def _manifest(self, folder: str, data: bytes) -> Any:
+        return read_manifest(data, folder, self.settings.storage_units, version("TransferQueue"))
+
+    async def _install(self, folder: str, partitions: Mapping[str, Partition], beside: Mapping[str, bytes]) -> None:
+        """Load TransferQueue's own checkpoint, then hold what it has now against the partitions' files."""
+        check_partitions(self._manifest(folder, beside[MANIFEST_FILE]), folder, partitions)
+        source = self.scratch / "load"
+        shutil.rmtree(source, ignore_errors=True)
+        for path, data in beside.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes(data)
+        load = in_thread(lambda: self._tq.load_checkpoint(source / FOLDER))
+        await self._within("loading its checkpoint", self.settings.save_s, load)
+        for name, saved in partitions.items():
+            self._acknowledge(name, dict(saved.get(saved.keys())))
+        try:
+            for name in partitions:
+                await self._all(name)
+        except Exception as error:
+            self.fault = f"TransferQueue does not hold what {folder} says that it saved: {error}"
+            raise RestoreRefused(self.fault) from error
+
+
+def _runs(requests: Sequence[Request]) -> Iterator[list[Request]]:
+    """Puts into one partition that follow each other are one batch; everything else is alone."""
+    for put_into, run in groupby(requests, lambda each: each.partition if isinstance(each, PutSamples) else None):
+        if put_into is not None:
+            yield list(run)
+        else:
+            yield from ([each] for each in run)
+
+
+def _files_of(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+class TransferQueuePlane(DataPlane):
+    """Process ``data-plane`` over TransferQueue. ``root`` is the run's folder; ``service``: it was booted before."""
+
+    def __init__(
+        self, rt: Runtime, root: Path, settings: TransferQueueSettings | None = None, service: Service | None = None
+    ) -> None:
+        super().__init__(rt, TransferQueueRows(rt, scratch_of(rt, root), settings or TransferQueueSettings(), service))

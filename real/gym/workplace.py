@@ -1,0 +1,173 @@
+"""A workplace whose tools are SQL: ``protocol.parts.Environment`` for real.
+
+State, one part: ``{"resources": {"ordinal", "tables": {domain: {id: {field: text}}}}}``, the rows of its session in the resources
+server's tables. A tool call is sent there under its staging key and answered with the rows after it, which take the place of
+those before it in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from protocol.identity import sample_of_key
+from protocol.messages import PromptTask, ToolCall
+from protocol.parts import Asked, Layout, State
+from protocol.runtime import Runtime
+from real.gym.hold import BoundaryHold
+from real.gym.resources import TOOL, Tools
+from real.gym.scoring import Scorer
+from real.gym.tables import Rows, keyed, read_arguments, seed_rows, split_name
+from real.gym.tokens import ModelTokens
+from scenarios.sampling import SamplingRule, sampling_of
+
+RESOURCES = "resources"
+LAYOUT = Layout(participants=("environment", "policy-model", "agent", RESOURCES), keeps=(RESOURCES,))
+CALLED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+COURSES = 16
+
+
+class WorkplaceProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """Knobs of a scenario's ``[profile]``; its others are for others.
+
+    ``unsavable``: a tool call in so many cannot be saved (0: none), or exactly these (ordinal, generation, turn).
+    ``hold_first_boundary_s``: ``real.gym.hold``.
+    """
+
+    unsavable: int | tuple[tuple[int, int, int], ...] = 24
+    tool_min_s: float = 0.01
+    tool_max_s: float = 0.06
+    sampling: tuple[SamplingRule, ...] = ()
+    hold_first_boundary_s: float = 0.0
+
+    @classmethod
+    def of(cls, knobs: WorkplaceProfile | Mapping[str, Any] | None) -> WorkplaceProfile:
+        """Raises ``msgspec.ValidationError``."""
+        return knobs if isinstance(knobs, WorkplaceProfile) else msgspec.convert(dict(knobs or {}), cls)
+
+
+class RealWorkplace:
+    """``profile`` may be a scenario's knobs."""
+
+    layout = LAYOUT
+
+    def __init__(
+        self,
+        rt: Runtime,
+        tools: Tools,
+        tokens: ModelTokens,
+        profile: WorkplaceProfile | Mapping[str, Any] | None = None,
+    ) -> None:
+        self.rt = rt
+        self.tools = tools
+        self.tokens = tokens
+        self.profile = WorkplaceProfile.of(profile)
+        self.hold = BoundaryHold(rt, self.profile.hold_first_boundary_s)
+        self._scorer = Scorer()
+
+    def prompt_tokens(self, task: PromptTask, ordinal: int) -> tuple[int, ...]:
+        return self.tokens.prompt(task)
+
+    def words(self, text: str) -> tuple[int, ...]:
+        return self.tokens.reply(text)
+
+    def seed(self, task: PromptTask, ordinal: int, generation: int) -> State:
+        return {RESOURCES: msgspec.to_builtins(seed_rows(task, ordinal))}
+
+    def asks(self, task: PromptTask, ordinal: int, generation: int, turn: int) -> Asked:
+        return Asked(sampling=sampling_of(self.profile.sampling, ordinal, generation, turn))
+
+    def decide(self, task: PromptTask, state: State, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
+        """The tool call that the model has written, if it has; else the policy head's."""
+        return called(self.tokens.text(tokens)) or policy_head(task, turn, tokens)
+
+    async def run_tool(self, state: State, call: ToolCall, key: str) -> tuple[int, ...]:
+        profile = self.profile
+        spread = profile.tool_max_s - profile.tool_min_s
+        await self.rt.sleep(profile.tool_min_s + spread * self.rt.random("tool", key).random())
+        session, _, turn = key.rpartition("/c")
+        ran = await self.tools.run(session, key, call, Rows.of(state[RESOURCES]))
+        if ran.changed and not self.cannot_save(ran.rows.ordinal, generation_of(session), int(turn)):
+            await self.hold.stay(session)
+        state[RESOURCES] = msgspec.to_builtins(ran.rows)
+        return self.tokens.reply(ran.reply)
+
+    def over(self, state: State) -> bool:
+        return False
+
+    def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
+        return self._scorer.reward(task, Rows.of(state[RESOURCES]))
+
+    def submission(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> int:
+        raise NotImplementedError("only a cohort verifier's environment has submissions")
+
+    def rank(self, ordinal: int, group_attempt: int, submissions: Mapping[int, int]) -> dict[int, float]:
+        raise NotImplementedError("only a cohort verifier's environment ranks")
+
+    def cannot_save(self, ordinal: int, generation: int, turn: int) -> tuple[str, ...]:
+        unsavable = self.profile.unsavable
+        if isinstance(unsavable, int):
+            drawn = unsavable and keyed("unsavable", ordinal, generation, turn) % unsavable == 0
+            return LAYOUT.keeps if drawn else ()
+        return LAYOUT.keeps if (ordinal, generation, turn) in unsavable else ()
+
+
+def generation_of(capture_key: str) -> int:
+    return int(sample_of_key(capture_key).rpartition("_g")[2])
+
+
+def called(text: str) -> ToolCall | None:
+    """The first whole ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` in a model's text.
+
+    It is data: a name that could be no tool's, or arguments that are no object, make no call.
+    """
+    for found in CALLED.finditer(text):
+        try:
+            call = json.loads(found[1])
+        except (ValueError, RecursionError):
+            continue
+        name, arguments = call.get("name"), call.get("arguments", {})
+        if isinstance(name, str) and TOOL.fullmatch(name) and isinstance(arguments, dict):
+            return ToolCall(name, json.dumps(arguments))
+    return None
+
+
+def policy_head(task: PromptTask, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
+    """What a model too small to say anything is taken to mean: a fixed hash of its tokens chooses.
+
+    In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end. So trained
+    tokens decide what happens, equal tokens do the same in every life, and all kinds of turns come about.
+    """
+    truth = task.ground_truth
+    data = b"".join(token.to_bytes(4, "little") for token in tokens)
+    choice = hashlib.blake2b(data, digest_size=8).digest()[0] % COURSES
+    if turn < len(truth):
+        if choice < 11:
+            return truth[turn]
+        if choice < 13:
+            return varied(truth[turn], choice)
+        if choice == 13:
+            return search_beside(truth[turn])
+        return truth[max(turn - 1, 0)] if choice == 14 else None
+    if choice < 13 or not truth:
+        return None
+    return {13: search_beside(truth[-1]), 14: truth[-1], 15: varied(truth[-1], choice)}[choice]
+
+
+def varied(call: ToolCall, choice: int) -> ToolCall:
+    """The same call with its last argument changed: plausible and wrong."""
+    arguments = read_arguments(call.arguments) or {}
+    if arguments:
+        last = list(arguments)[-1]
+        arguments[last] = f"{arguments[last]}{choice}"
+    return ToolCall(call.name, json.dumps(arguments))
+
+
+def search_beside(call: ToolCall) -> ToolCall:
+    domain, _ = split_name(call.name)
+    return ToolCall(f"{domain or 'company_directory'}_search_records", "{}")

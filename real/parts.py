@@ -1,0 +1,156 @@
+"""The real parts of a job, process by process: vLLM, Gym's workplace, a data plane, a torch trainer.
+
+Each process loads only what it needs, and all of it before its life starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from protocol import identity
+from protocol.config import Job
+from protocol.errors import ConfigError
+from protocol.external import Service
+from protocol.parts import Engine, Environment, Factory, Parts, Server
+from protocol.runtime import Runtime
+from real.cluster.doors import Doors
+from real.cluster.host import Equipment
+from real.cluster.setting import LifeSetting
+
+
+class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on. ``services``: socket
+    of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``: further settings of
+    the two, by name."""
+
+    model: str
+    rows: str = ""
+    services: str = ""
+    data_plane: str = "auto"
+    device: str = ""
+    hold_first_boundary: bool = False
+    trainer: dict[str, Any] = {}
+    engine: dict[str, Any] = {}
+
+
+def settings_of(setting: LifeSetting) -> RealSettings:
+    """Raises ConfigError."""
+    try:
+        return msgspec.convert(setting.options, RealSettings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"options of the real world: {error}") from None
+
+
+def environment(setting: LifeSetting) -> dict[str, str]:
+    """Variables that every process of the job must find before it imports anything."""
+    from real.engine.environment import variables
+
+    return variables(engine_settings(setting))
+
+
+def engine_settings(setting: LifeSetting) -> Any:
+    from real.engine import environment as engine
+
+    given = settings_of(setting)
+    routes = True if setting.scenario.job.router_replay.enabled else None
+    made = engine.settings_of(Path(given.model), routes=routes, device=given.device, seed=setting.seed)
+    return msgspec.structs.replace(made, **given.engine)
+
+
+async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipment:
+    given = settings_of(setting)
+    outside: Any = None
+    close: Callable[[], Awaitable[None]] | None = None
+    made: dict[str, Any] = {}
+    if process.startswith("worker-"):
+        made["engine"], outside = await _engine(setting)
+    elif process.startswith("gym-"):
+        made["environment"], close = _environment(setting, given, process)
+    elif process == identity.TRAINER:
+        made["trainer"] = await _trainer(setting, given)
+    elif process == identity.DATA_PLANE:
+        made["data_plane"] = await _data_plane(setting, given)
+    doors = Doors(setting, process, outside)
+
+    async def close_all() -> None:
+        await doors.close()
+        if close is not None:
+            await close()
+
+    services = setting.scenario.contract.effects
+    return Equipment(
+        parts=Parts(
+            engine=made.get("engine", _none_here),
+            environment=made.get("environment", _none_here),
+            data_plane=made.get("data_plane", _none_here),
+            trainer=made.get("trainer", _none_here),
+            participants=_participants,
+            services=services,
+            secret=setting.secret,
+            hands_context=True,
+        ),
+        beside=_doors_to(services, given) if process.startswith("gym-") else {},
+        open=doors.open,
+        link=doors.link,
+        close=close_all,
+    )
+
+
+def _none_here(rt: Runtime) -> NoReturn:
+    raise AssertionError(f"{rt.me} was not equipped with this part")
+
+
+async def _engine(setting: LifeSetting) -> tuple[Callable[[Runtime], Engine], Any]:
+    from real.engine.vllm_engine import boot
+
+    booted = await boot(engine_settings(setting))
+    root = Path(setting.root)
+    return lambda rt: booted.engine(rt, root), None
+
+
+def _environment(
+    setting: LifeSetting, given: RealSettings, process: str
+) -> tuple[Callable[[Runtime], Environment], Callable[[], Awaitable[None]]]:
+    from real.gym.equipment import WorkplaceEquipment
+
+    equipment = WorkplaceEquipment(
+        root=Path(setting.root),
+        life=setting.life,
+        process=process,
+        model=Path(given.model),
+        profile=setting.scenario.profile,
+        hold_first_boundary=given.hold_first_boundary,
+    )
+    return equipment.environment, equipment.close
+
+
+def _participants(instance: str) -> tuple[str, ...]:
+    from real.gym.workplace import RealWorkplace
+
+    return RealWorkplace.layout.participants
+
+
+async def _trainer(setting: LifeSetting, given: RealSettings) -> Callable[[Runtime], Server]:
+    from real.trainer.settings import TrainerSettings
+    from real.trainer.torch_trainer import TorchTrainer
+
+    job: Job = setting.scenario.job
+    settings = TrainerSettings(model=given.model, rows=given.rows, device=given.device or "cpu", **given.trainer)
+    return lambda rt: TorchTrainer(rt, job, Path(setting.root), settings)
+
+
+async def _data_plane(setting: LifeSetting, given: RealSettings) -> Callable[[Runtime], Server]:
+    from real.data_plane.choose import choose, data_plane
+
+    choice = choose(given.data_plane)
+    return lambda rt: data_plane(rt, Path(setting.root), choice)
+
+
+def _doors_to(services: tuple[Service, ...], given: RealSettings) -> dict[str, Factory]:
+    from real.services import doors
+
+    return doors(services, Path(given.services)) if services else {}

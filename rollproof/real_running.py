@@ -1,0 +1,262 @@
+"""One run in the real world: the reference, then life after life as a plan says, saved as a simulated run is.
+
+What can be reused is: the model that is made on the spot, and the reference of a run that was saved before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from protocol.errors import ConfigError
+from protocol.external import NOTHING, External
+from protocol.judging import RunStatus
+from rollproof.command import Command
+from rollproof.real_models import kind_for, model_folder
+from rollproof.running import token_of
+from rollproof.saving import (
+    Packed,
+    SavedLife,
+    SavedRun,
+    life_files,
+    pack_files,
+    pack_history,
+    read_packed,
+    versions,
+    write_packed,
+)
+from rollproof.tokens import code_digest, shown
+from scenarios.files import Loaded
+from scenarios.model import InputError, Scenario
+from sim.explore.points import Plan, PlanItem
+
+KEPT = "all"  # SIGKILL takes no page cache with it: everything written is kept
+REFERENCE = "reference"
+OWN_PARTS = "real.parts:equip"
+
+
+class RealOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """``parts`` equips the processes; ``options`` are for it. ``reference``: folder of a saved real run of the same scenario and
+    seed, whose reference is used again."""
+
+    parts: str = OWN_PARTS
+    options: dict[str, Any] = {}
+    ray: str = ""
+    reference: str | None = None
+
+
+def plan_is_real(plan: Plan) -> None:
+    """Refuse what only the simulator can do: a crash between two events, and a disk that forgets."""
+    for number, item in enumerate(plan, start=1):
+        near = f"{item.process}-{item.kind}-{item.n}-{KEPT}"
+        if item.k:
+            raise InputError(
+                f"crash plan item {number}: {item.k} steps after its event only the simulator can stop: the nearest is {near}"
+            )
+        if item.outcome != KEPT:
+            raise InputError(
+                f"crash plan item {number}: has disk outcome {shown(item.outcome)}: SIGKILL loses no page cache, it is {near}"
+            )
+
+
+def run_real(
+    loaded: Loaded,
+    command: Command,
+    seed: int,
+    plan: Plan,
+    real: RealOptions,
+    *,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[SavedRun, Packed]:
+    """Run and save; nothing is judged. Raises InputError if the real world is not there, or a life could not be made ready."""
+    from real.lives import LifeFailed  # psutil is in the extra "real"
+
+    plan_is_real(plan)
+    scenario = loaded.scenario.in_real()
+    real = ready(scenario, real)
+    packed: Packed = {}
+    kept: SavedLife | None = None
+    lives: list[SavedLife] = []
+    with work_folder(folder) as work:
+        try:
+            if plan and real.reference is not None:
+                tell(f"reference: that of {real.reference}")
+                kept, found = reference_of(Path(real.reference), loaded.scenario, seed)
+                packed.update(found)
+            elif plan:
+                ((kept, found),) = Lives(scenario, seed, work / REFERENCE, real, tell).run((), REFERENCE)
+                packed.update(found)
+            for life, found in Lives(scenario, seed, work / "crashed", real, tell).run(plan, "life"):
+                lives.append(life)
+                packed.update(found)
+        except LifeFailed as error:
+            raise InputError(f"--world real: {error}") from None
+        keep_beside(work, folder)
+    token = token_of(loaded, seed, plan)
+    saved = SavedRun(
+        scenario=scenario,
+        scenario_digest=loaded.scenario.digest,
+        code_digest=code_digest(),
+        seed=seed,
+        schedule="0",
+        level=scenario.job.target_level,
+        plan=tuple((item.process, item.kind, item.n, item.k, item.outcome) for item in plan),
+        token=str(token) if plan else "",
+        command=f"{command.run(seed)} --world real" + (f" --crash {token}" if plan else ""),
+        versions=versions(),
+        lives=tuple(lives),
+        reference=kept,
+        world="real",
+    )
+    packed["run.json"] = msgspec.json.format(msgspec.json.encode(saved), indent=1)
+    if folder is not None:
+        write_packed(folder, packed)
+    return saved, packed
+
+
+def ready(scenario: Scenario, real: RealOptions) -> RealOptions:
+    """With the model's folder in its options. Raises InputError that says all that is missing, before anything is started."""
+    from real import preflight
+
+    model: Path | None = None
+    try:
+        if real.parts == OWN_PARTS:
+            wrong = preflight.place_faults() + preflight.package_faults()
+            if not wrong:
+                model = model_folder(real.options.get("model") or scenario.real.get("model") or kind_for(scenario))
+        preflight.check(scenario, model)
+    except ConfigError as error:
+        raise InputError(f"--world real: {error}") from None
+    if model is None:
+        return real
+    sizes = {"data_plane": scenario.real["data_plane"]} if scenario.real.get("data_plane") else {}
+    return msgspec.structs.replace(real, options={**sizes, **real.options, "model": str(model)})
+
+
+@contextmanager
+def work_folder(folder: Path | None) -> Iterator[Path]:
+    """Where lives run: below the folder that is kept, or one that is not."""
+    work = Path(tempfile.mkdtemp(prefix="rollproof-run-", dir=folder))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def keep_beside(work: Path, folder: Path | None) -> None:
+    """Logs and rows of the lives, where they can be read."""
+    if folder is None:
+        return
+    for part in sorted(work.iterdir()):
+        for name in ("logs", "rows"):
+            if (part / name).is_dir():
+                shutil.move(part / name, folder / name / part.name)
+
+
+def reference_of(folder: Path, scenario: Scenario, seed: int) -> tuple[SavedLife, Packed]:
+    """The reference of a saved real run. Raises InputError if it is of another scenario, seed or world, or has none."""
+    from rollproof.plausible import read_saved
+
+    saved = read_saved(folder)
+    where = f"--reference {folder}"
+    if not isinstance(saved, SavedRun) or saved.world != "real":
+        raise InputError(f"{where}: holds no run of the real world: give a folder that run --world real --out wrote")
+    if (saved.scenario_digest, saved.seed) != (scenario.digest, seed):
+        raise InputError(
+            f"{where}: is of scenario digest {saved.scenario_digest} and seed {saved.seed}, this run is of {scenario.digest} "
+            f"and {seed}"
+        )
+    found = saved.reference or (saved.lives[0] if len(saved.lives) == 1 and not saved.plan else None)
+    if found is None:
+        raise InputError(f"{where}: has no reference")
+    packed = read_packed(folder, life_files(found.name))
+    renamed = dict(zip(life_files(REFERENCE), packed.values(), strict=True))
+    return msgspec.structs.replace(found, name=REFERENCE), renamed
+
+
+class Lives:
+    """Lives over one folder, with services outside of them that no crash resets."""
+
+    def __init__(self, scenario: Scenario, seed: int, folder: Path, real: RealOptions, tell: Callable[[str], None]) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.folder = folder
+        self.real = real
+        self.tell = tell
+
+    def run(self, plan: Sequence[PlanItem], name: str) -> Iterator[tuple[SavedLife, Packed]]:
+        from real.lives import World
+        from real.recorder import Trigger
+        from real.services import ServiceServer
+
+        self.folder.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(prefix="rollproof-") as short:
+            services = ServiceServer(self.scenario.contract.effects, Path(short) / "services")
+            try:
+                options: Mapping[str, Any] = {
+                    **self.real.options,
+                    "services": str(services.socket),
+                    "rows": str(self.folder / "rows"),
+                }
+                world = World(
+                    scenario=self.scenario, seed=self.seed, folder=self.folder, parts=self.real.parts, options=options,
+                    ray=self.real.ray,
+                )  # fmt: skip
+                number = 0
+                more = True
+                while more:
+                    item = plan[number] if number < len(plan) else None
+                    number += 1
+                    stem = name if name == REFERENCE else f"{name}-{number}"
+                    what = "to its end" if item is None else f"killed at {item.kind} number {item.n} of {item.process}"
+                    self.tell(f"{stem}: {what}")
+                    before = services.external()
+                    life = world.life(number, None if item is None else Trigger(item.process, item.kind, item.n))
+                    yield self._saved(stem, life, item, (before, services.external()))
+                    more = item is not None and bool(life.fired)
+            finally:
+                services.close()
+
+    def _saved(
+        self, stem: str, life: Any, item: PlanItem | None, external: tuple[External, External] = (NOTHING, NOTHING)
+    ) -> tuple[SavedLife, Packed]:
+        status: RunStatus = life.status
+        saved = SavedLife(
+            name=stem,
+            number=life.number,
+            status=status,
+            fired=life.fired,
+            address=None if item is None or not life.fired else (item.process, item.kind, item.n, 0),
+            events=len(life.records),
+            steps=0,
+            time_s=life.records[-1].time if life.records else 0.0,
+            effects=dict(life.outcome.effects),
+            external=external,
+        )
+        history, start, end = life_files(stem)
+        return saved, {
+            history: pack_history(life.records),
+            start: pack_files(life.start),
+            end: pack_files(life.finish),
+        }
+
+
+def real_options(world: str, **given: str | None) -> RealOptions | None:
+    """The options of the real world, None in the simulator. Raises InputError if they do not belong to ``world``."""
+    if world == "sim":
+        wrong = [name for name, value in given.items() if value is not None]
+        if wrong:
+            raise InputError(f"--{wrong[0].replace('_', '-')} is given without --world real: leave it out, or run the real world")
+        return None
+    if world != "real":
+        raise InputError(f"--world is {shown(world)}: it must be sim or real")
+    options = {name: given[name] for name in ("model", "data_plane") if given[name] is not None}
+    real = RealOptions(options=options, ray=given["ray"] or "", reference=given["reference"])
+    return real if given["parts"] is None else msgspec.structs.replace(real, parts=given["parts"])

@@ -1,0 +1,283 @@
+"""The real engine on a tiny mixture of experts: what it answers, goes on with, loads and says. One engine for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from protocol.data_plane.digests import generated_digest
+from protocol.errors import Cause, Refusal
+from protocol.history import EngineAborted, EngineStarted, TokensGenerated
+from protocol.parts import EngineCall
+from protocol.runtime import Runtime
+from protocol.worker.text import call_text
+from real.engine import models
+from real.engine.environment import settings_of
+from real.engine.host import Answer, Host, answer_of, call_of, finished
+from real.engine.vllm_engine import VllmEngine, boot
+from real.engine.weights import weights_folder
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="the extra 'real' is not installed"),
+]
+
+T = TypeVar("T")
+PROMPT = tuple(range(60, 100))
+GREEDY, SEEDED = {"temperature": 0.0}, {"temperature": 1.0, "seed": 7}
+ROW = 4  # bytes of a route row: two layers, two experts
+
+
+class Bench:
+    """The engine, and the loop that it lives on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, host: Host, model: Path) -> None:
+        self.loop = loop
+        self.host = host
+        self.model = model
+
+    def life(self, use: Callable[[VllmEngine, Runtime], Awaitable[T]]) -> T:
+        return self.loop.run_until_complete(self.host.life(use))
+
+    def ask(self, *calls: EngineCall) -> list[Answer]:
+        """All of them at once."""
+
+        async def use(engine: VllmEngine, rt: Runtime) -> list[Answer]:
+            outputs = [engine.start(call) for call in calls]
+            for output in outputs:
+                await output.done()
+            return [answer_of(output) for output in outputs]
+
+        return self.life(use)
+
+    def leave_weights(self, version: int, folder: Path) -> str:
+        """As a trainer would, for the life that comes next."""
+        place = weights_folder(self.host.root, self.host.lives + 1, version)
+        shutil.copytree(folder, place)
+        digest = models.file_digest(place / models.WEIGHTS)
+        models.name_weights(place, version, digest)
+        return digest
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("engine")
+    models.make(folder / "moe", "moe")
+    loop = asyncio.new_event_loop()
+    booted = loop.run_until_complete(boot(settings_of(folder / "moe"), "under test"))
+    yield Bench(loop, Host(booted, folder / "run"), folder / "moe")
+    booted.close()
+    loop.close()
+
+
+def cut(answer: Answer, count: int) -> Answer:
+    """Its first tokens, as a cut would have kept them."""
+    return Answer(answer.tokens[:count], answer.logprobs[:count], "")
+
+
+def of_kind(bench: Bench, kind: type[T]) -> list[T]:
+    return [event for event in bench.host.events if isinstance(event, kind)]
+
+
+def assert_continues(whole: Answer, count: int, rest: Answer) -> None:
+    assert rest.tokens == whole.tokens[count:]
+    assert max(abs(a - b) for a, b in zip(rest.logprobs, whole.logprobs[count:], strict=True)) <= 1e-4
+    assert rest.finish == whole.finish
+    assert rest.routes == whole.routes
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED, {"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9, "seed": 3}])
+def test_a_call_that_goes_on_after_any_prefix_is_the_call_that_was_never_cut(bench: Bench, sampling: dict[str, Any]) -> None:
+    (whole,) = bench.ask(call_of("whole", PROMPT, **sampling))
+    assert len(whole.tokens) == 40 or whole.finish == "stop"
+    assert len(whole.routes) == ROW * (len(PROMPT) + len(whole.tokens) - 1)
+    counts = [1, 13, 31, len(whole.tokens) - 1]
+    rests = bench.ask(*(call_of(f"cut{n}", PROMPT, prefix=cut(whole, n), **sampling) for n in counts))
+    for count, rest in zip(counts, rests, strict=True):
+        assert_continues(whole, count, rest)
+
+
+def test_draws_belong_to_the_seed_and_to_the_position(bench: Bench) -> None:
+    prompts = [PROMPT[:20], PROMPT[:20], PROMPT[:20], PROMPT[1:21]]
+    seeds = [1, 1, 2, 1]
+    answers = bench.ask(*(call_of(f"c{n}", prompts[n], temperature=1.0, seed=seed, limit=30) for n, seed in enumerate(seeds)))
+    assert answers[0] == answers[1]
+    assert answers[0].tokens != answers[2].tokens
+    assert answers[0].tokens != answers[3].tokens
+
+
+def test_a_call_without_a_seed_is_drawn_again_by_who_it_is(bench: Bench) -> None:
+    first, again, other = bench.ask(
+        call_of("a", PROMPT, ordinal=5), call_of("another-attempt", PROMPT, ordinal=5), call_of("b", PROMPT, ordinal=6)
+    )
+    assert first == again
+    assert first.tokens != other.tokens
+
+
+def test_a_running_call_publishes_tokens_logprobs_and_rows_and_an_abort_keeps_them(bench: Bench) -> None:
+    async def use(engine: VllmEngine, rt: Runtime) -> tuple[list[tuple[int, int, int]], Answer, bytes]:
+        output = engine.start(call_of("long", PROMPT, limit=900, **SEEDED))
+        looks = []
+        while len(output.tokens) < 30:
+            looks.append((len(output.tokens), len(output.logprobs), output.routed))
+            await output.more()
+        (pieces,) = engine.route_pieces([("long", 0)])
+        (tail,) = engine.route_pieces([("long", 3)])
+        assert tail == pieces[3:]
+        rows = b"".join(piece.read() for piece in pieces)
+        engine.abort("long")
+        await output.done()
+        assert output.finish == "aborted" and not output.pieces and not output.dropped
+        return looks, answer_of(output), rows
+
+    looks, kept, rows = bench.life(use)
+    assert all(tokens == logprobs and routed == max(tokens - 1, 0) for tokens, logprobs, routed in looks)
+    assert looks[0] == (0, 0, 0) and len({tokens for tokens, _, _ in looks}) > 5
+    aborted = of_kind(bench, EngineAborted)
+    assert aborted == [EngineAborted("long", len(kept.tokens))]
+    (whole,) = bench.ask(call_of("whole", PROMPT, limit=len(kept.tokens), **SEEDED))
+    assert whole.tokens == kept.tokens
+    assert whole.routes.startswith(rows) and len(rows) >= ROW * len(PROMPT)
+
+
+def test_what_is_recorded_of_a_call_digests_all_of_it(bench: Bench) -> None:
+    (whole,) = bench.ask(call_of("whole", PROMPT, **SEEDED))
+    middle, end = of_kind(bench, TokensGenerated)
+    assert (middle.count, middle.content) == (20, "")
+    assert (end.count, end.content) == (40, generated_digest(whole.tokens, whole.logprobs))
+    (rest,) = bench.ask(call_of("cut", PROMPT, prefix=cut(whole, 13), **SEEDED))
+    assert of_kind(bench, EngineStarted) == [EngineStarted("cut", 13, 27, 7, 13)]
+    *_, ended = of_kind(bench, TokensGenerated)
+    assert (ended.count, ended.content) == (40, end.content)
+    assert ended.routes and ended.routes != end.routes  # of the carry and the prefix it says nothing
+    assert rest.tokens == whole.tokens[13:]
+
+
+def test_a_child_call_has_its_parents_last_row_first(bench: Bench) -> None:
+    (parent,) = bench.ask(call_of("parent", PROMPT, **SEEDED))
+    chain, reply = (*PROMPT, *parent.tokens), (70, 71, 72)
+    child = msgspec.structs.replace(call_of("child", reply, temperature=0.0), context=chain, previous_length=len(chain), turn=1)
+    flat = call_of("flat", (*chain, *reply), temperature=0.0)
+    found, expected = bench.ask(child, flat)
+    assert (found.tokens, found.logprobs) == (expected.tokens, expected.logprobs)
+    assert found.routes == expected.routes[ROW * (len(chain) - 1) :]
+    assert expected.routes.startswith(parent.routes)
+
+
+def test_a_call_that_cannot_be_right_is_refused_before_it_begins(bench: Bench) -> None:
+    good = call_of("good", PROMPT)
+    for wrong, cause, text in (
+        (msgspec.structs.replace(good, previous_length=3), Cause.BROKEN, "brings 0 tokens of its chain, which has 3"),
+        (msgspec.structs.replace(good, version=4), Cause.INFRA, "under weights 4, 0 are loaded"),
+        (call_of("long", tuple(PROMPT) * 26), Cause.DATA, "1040 tokens leave no room"),
+        (call_of("empty", ()), Cause.DATA, "the prompt is empty"),
+    ):
+        with pytest.raises(Refusal, match=text) as refused:
+            bench.ask(wrong)
+        assert refused.value.cause is cause
+
+
+def test_a_limit_ends_a_call_and_the_models_length_does_where_there_is_none(bench: Bench) -> None:
+    unlimited = msgspec.structs.replace(call_of("none", PROMPT[:30] * 34, **GREEDY), limit=None)
+    short, none = bench.ask(call_of("short", PROMPT, limit=3, **GREEDY), unlimited)
+    assert (len(short.tokens), short.finish) == (3, "length")
+    assert none.finish == "stop" or len(none.tokens) == 1024 - 30 * 34
+
+
+def test_a_stop_string_ends_a_call_and_is_no_part_of_its_text(bench: Bench) -> None:
+    (whole,) = bench.ask(call_of("whole", PROMPT, **SEEDED))
+
+    async def use(engine: VllmEngine, rt: Runtime) -> tuple[Answer, str, str]:
+        text = engine.text(whole.tokens)
+        stop = next(text[place : place + 2] for place in range(10, len(text)) if "\ufffd" not in text[place : place + 2])
+        answer = await finished(engine, call_of("stopped", PROMPT, stop=(stop,), **SEEDED))
+        said = call_text(engine, PROMPT, answer.tokens, answer.finish, (stop,))
+        assert stop in engine.text(answer.tokens) and stop not in said
+        return answer, said, engine.plain_text(PROMPT, answer.tokens, answer.finish, (stop,))
+
+    answer, said, plain = bench.life(use)
+    assert answer.finish == "stop" and answer.tokens == whole.tokens[: len(answer.tokens)]
+    assert said == plain
+
+
+def test_text_is_made_token_by_token_as_the_engine_makes_it_in_one_pass(bench: Bench) -> None:
+    async def use(engine: VllmEngine, rt: Runtime) -> list[tuple[str, str]]:
+        end = engine.stop_tokens()[0]
+        spoken = list(" Größe 語 🙂 ok".encode())
+        found = []
+        for tokens, finish in ((spoken, "length"), (spoken[:-5], "length"), ([*spoken, end], "stop"), ([*spoken, end], "length")):
+            found.append((call_text(engine, PROMPT, tokens, finish), engine.plain_text(PROMPT, tokens, finish, ())))
+        assert engine.text(spoken) == " Größe 語 🙂 ok"
+        assert engine.text(spoken[:3] + spoken[3:4]).endswith("\ufffd")
+        return found
+
+    found = bench.life(use)
+    assert [said for said, _ in found][0] == " Größe 語 🙂 ok"
+    assert all(said == plain for said, plain in found)
+
+
+def test_weights_that_are_loaded_are_those_of_a_fresh_start_and_old_calls_end_under_the_old_ones(
+    bench: Bench, tmp_path: Path
+) -> None:
+    models.make(tmp_path / "new", "moe", seed=1)
+    asked: Sequence[EngineCall] = [call_of(f"c{n}", PROMPT[n:], **SEEDED) for n in range(4)]
+    before = bench.ask(*asked)
+    digest = bench.leave_weights(1, tmp_path / "new")
+    old = bench.leave_weights(2, bench.model)
+
+    async def use(engine: VllmEngine, rt: Runtime) -> tuple[list[Answer], list[Answer], list[Answer]]:
+        running = engine.start(call_of("c0", PROMPT, **SEEDED))
+        await running.more()
+        assert await engine.use_weights(1, digest) == digest
+        assert running.finish
+        new = [await finished(engine, msgspec.structs.replace(call, version=1)) for call in asked]
+        assert await engine.use_weights(2, "") == old
+        back = [await finished(engine, msgspec.structs.replace(call, version=2)) for call in asked]
+        return [answer_of(running)], new, back
+
+    running, new, back = bench.life(use)
+    assert running == before[:1]
+    assert back == before
+    assert all(a.tokens != b.tokens for a, b in zip(new, before, strict=True))
+    fresh = bench.loop.run_until_complete(_fresh(tmp_path, asked))
+    assert new == fresh
+
+
+async def _fresh(folder: Path, asked: Sequence[EngineCall]) -> list[Answer]:
+    booted = await boot(settings_of(folder / "new"), "under test")
+    try:
+
+        async def use(engine: VllmEngine, rt: Runtime) -> list[Answer]:
+            return [await finished(engine, call) for call in asked]
+
+        return await Host(booted, folder / "fresh").life(use)
+    finally:
+        booted.close()
+
+
+def test_weights_that_are_not_there_or_are_others_are_refused_and_those_before_stay(bench: Bench) -> None:
+    (before,) = bench.ask(call_of("before", PROMPT, **SEEDED))
+    digest = bench.leave_weights(1, bench.model)
+    bench.leave_weights(2, bench.model)
+    torn = weights_folder(bench.host.root, bench.host.lives + 1, 2) / models.WEIGHTS
+    torn.write_bytes(torn.read_bytes()[:-1])
+
+    async def use(engine: VllmEngine, rt: Runtime) -> Answer:
+        for version, told, text in (
+            (1, "0" * 64, "the trainer told 000000"),
+            (2, "", "hashes to"),
+            (3, digest, "cannot be read"),
+        ):
+            with pytest.raises(Refusal, match=text) as refused:
+                await engine.use_weights(version, told)
+            assert refused.value.cause is Cause.INFRA
+        return await finished(engine, call_of("after", PROMPT, **SEEDED))
+
+    assert bench.life(use) == before
