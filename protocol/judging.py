@@ -75,6 +75,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     relative_rewards: bool = False  # siblings are rewarded against each other
     media: bool = False  # prompts hold images or videos
     torn_routes: bool = False  # an engine may lack a piece of a call's routes, or give one that nobody can read
+    slack_s: float = 0.0  # what a judge of times allows beyond its bounds: the simulator's clock is exact
 
 
 class RunStatus(msgspec.Struct, frozen=True):

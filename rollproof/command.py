@@ -13,7 +13,7 @@ TOKEN_FILE = "plan.token"  # in a saved run's folder, where the token is too lon
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """The scenario and the options that lay something over it."""
+    """The scenario and the options that lay something over it. ``planned``: its file names a crash plan of its own."""
 
     scenario: str
     level: str | None = None
@@ -22,6 +22,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     config_strict: bool = False
     faults: str | None = None
     fail: tuple[str, ...] = ()  # partial crashes
+    planned: bool = False
 
     def overlays(self, level: bool = True) -> str:
         names = ("level", "tasks", "config", "faults") if level else ("tasks", "config", "faults")
@@ -36,11 +37,15 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         """
         if len(str(token)) > LENGTH_MAX:
             if token.schedule == DEFAULT_SCHEDULE:
-                return f"{self.run(token.seed)} --crash {plan_text(token.plan)}"
+                return f"{self._run(token.seed)} --crash {plan_text(token.plan)}"
             return f"rollproof replay {TOKEN_FILE}{self._scenario()}{self.overlays(level=False)}"
         return f"rollproof replay {token}{self._scenario()}{self.overlays(level=False)}"
 
     def run(self, seed: int) -> str:
+        """A run without a crash."""
+        return self._run(seed) + (" --crash none" if self.planned and not self.fail else "")
+
+    def _run(self, seed: int) -> str:
         return f"rollproof run {shlex.quote(self.scenario)} --seed {seed}{self.overlays()}"
 
     def sweep(self, seeds: range, points: int | None, outcomes: tuple[str, ...], partial: str = "") -> str:

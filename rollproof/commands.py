@@ -19,10 +19,21 @@ from rollproof.command import Command
 from rollproof.compared import comparable
 from rollproof.doctor import examine
 from rollproof.judging import judge_saved
-from rollproof.knobs import knob_faults
 from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
+from rollproof.loading import other_scenario, read_scenario
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
-from rollproof.options import later, outcomes_of, partial_of, plan_fits, plan_of_option, points_of, seeds_of, spare_inputs
+from rollproof.options import (
+    NO_CRASH,
+    later,
+    outcomes_of,
+    own_plan,
+    partial_of,
+    plan_fits,
+    plan_of_option,
+    points_of,
+    seeds_of,
+    spare_inputs,
+)
 from rollproof.plausible import read_saved
 from rollproof.real_running import RealOptions, plan_is_real, real_options, run_real
 from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
@@ -129,15 +140,15 @@ def sweep_command(
         refuse_beside(out, junit)
         if partial is not None:
             raise InputError("--partial is given with several levels: give one --level")
-        each = [_load(scenario, name, tasks, config, config_strict, faults) for name in several]
+        each = [read_scenario(scenario, name, tasks, config, config_strict, faults) for name in several]
         warn(each[0][0])
         with progress_bar() as progress:
             swept = sweep_levels(each, wanted, points=count, outcomes=outcomes, progress=progress)
         show_levels(swept, json)
         raise typer.Exit(EXIT[swept.report["verdict"]])
-    loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
+    loaded, command = read_scenario(scenario, level, tasks, config, config_strict, faults)
     others = comparable(loaded.scenario.job.target_level) if compare else ()
-    coarser = [_load(scenario, name, tasks, config, config_strict, faults)[0].scenario for name in others]
+    coarser = [read_scenario(scenario, name, tasks, config, config_strict, faults)[0].scenario for name in others]
     wish = partial_of(partial, partial_do, loaded.scenario.job)
     with saving.out_folder(out) as folder, saving.out_file(junit, "--junit") as junit_file:
         warn(loaded)
@@ -161,7 +172,12 @@ def run_command(
     scenario: ScenarioArgument,
     level: LevelOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Default 0, or the token's.")] = None,
-    crash: Annotated[str | None, typer.Option("--crash", metavar="TOKEN|PLAN", help="A crash token, or its plan alone.")] = None,
+    crash: Annotated[
+        str | None,
+        typer.Option(
+            "--crash", metavar="TOKEN|PLAN|none", help="A crash token, or its plan alone; none: not even the scenario's own plan."
+        ),
+    ] = None,
     fail: Annotated[
         list[str] | None,
         typer.Option("--fail", metavar="VERB:PROCESS[:SECONDS]@EVENT-N", help="One process fails alone there in life 1."),
@@ -197,11 +213,13 @@ def run_command(
     plan, token = plan_of_option(crash, seed, level)
     if token is not None:
         seed, level = token.seed, token.level
-    loaded, command = _load(scenario, level, tasks, config, config_strict, faults)
+    loaded, command = read_scenario(scenario, level, tasks, config, config_strict, faults)
     if token is not None and token.scenario_digest != loaded.scenario.digest:
-        raise InputError(_other_scenario(token.scenario_digest, loaded))
+        raise InputError(other_scenario(token.scenario_digest, loaded))
     plan_fits(plan, loaded)
-    if fail and crash is not None:
+    if crash is None and not fail:
+        plan = own_plan(loaded)
+    if fail and crash not in (None, NO_CRASH):
         raise InputError("--fail and --crash are both given: a process fails alone, or the job crashes, use one of them")
     for text in fail or ():
         Partial.parse(text, loaded.scenario.job)
@@ -229,9 +247,9 @@ def replay_command(
 ) -> None:
     """The same run again, bit for bit, with its timeline."""
     parsed = read_token(token)
-    loaded, command = _load(scenario or parsed.scenario, parsed.level, tasks, config, config_strict, faults)
+    loaded, command = read_scenario(scenario or parsed.scenario, parsed.level, tasks, config, config_strict, faults)
     if parsed.scenario_digest != loaded.scenario.digest:
-        raise InputError(_other_scenario(parsed.scenario_digest, loaded))
+        raise InputError(other_scenario(parsed.scenario_digest, loaded))
     plan_fits(parsed.plan, loaded)
     stderr = Console(stderr=True)
     for line in parsed.words():
@@ -321,7 +339,7 @@ def scenarios_show(name: ScenarioArgument, json: JsonOption = False) -> None:
 @scenarios_app.command("check")
 def scenarios_check(file: Annotated[str, typer.Argument(metavar="FILE")], json: JsonOption = False) -> None:
     """Whether a scenario file is right; every fault is named at once."""
-    loaded, _ = _load(file, None, None, None, False, None)
+    loaded, _ = read_scenario(file, None, None, None, False, None)
     scenario = loaded.scenario
     if json:
         emit({"ok": True, "name": scenario.name, "digest": scenario.digest})
@@ -413,26 +431,6 @@ for _name in ("parity", "shrink", "models", "calibrate"):
 # --- what the commands share -------------------------------------------------------------------------------------------
 
 
-def _load(
-    scenario: str, level: str | None, tasks: str | None, config: str | None, strict: bool, faults: str | None
-) -> tuple[Loaded, Command]:
-    for option, value in (("--tasks", tasks), ("--config", config), ("--faults", faults)):
-        if value == "":
-            raise InputError(f"{option} is empty: name a file, or leave it out")
-    if strict and config is None:
-        raise InputError("--config-strict is given without --config: name the config file, or leave it out")
-    loaded = load(scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
-    known = {judge.invariant for judge in JUDGES}
-    unknown = [name for name in loaded.scenario.expect.judges or () if name not in known]
-    if unknown:
-        raise InputError(f"{scenario}: expect.judges names {', '.join(unknown)}: there are {', '.join(sorted(known))}")
-    wrong = knob_faults(loaded.scenario)
-    if wrong:
-        raise InputError.of(scenario, wrong)
-    command = Command(scenario=scenario, level=level, tasks=tasks, config=config, config_strict=strict, faults=faults)
-    return loaded, command
-
-
 def _finish_run(
     loaded: Loaded,
     command: Command,
@@ -472,10 +470,3 @@ def _only_simulated(world: str) -> None:
         later("--world real", world)
     if world != "sim":
         raise InputError(f"--world is {world!r}: it must be sim")
-
-
-def _other_scenario(digest: str, loaded: Loaded) -> str:
-    return (
-        f"the token was made for scenario digest {digest}, and {loaded.scenario.name} with these options has "
-        f"{loaded.scenario.digest}: give the same --tasks, --config and --faults, or the code that made it"
-    )

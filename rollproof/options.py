@@ -14,6 +14,7 @@ from scenarios.partial import DEFAULT_S, VERBS, failing_processes, wrong_seconds
 from sim.explore.points import Plan
 from sim.explore.sweep import PartialWish
 
+NO_CRASH = "none"
 NUMBER = "[0-9]{1,12}"  # as many digits as a token's seed may have
 
 
@@ -64,8 +65,8 @@ def outcomes_of(disk: str | None) -> tuple[str, ...]:
 
 
 def plan_of_option(crash: str | None, seed: int | None, level: str | None) -> tuple[Plan, Token | None]:
-    """``--crash``: a token (whose seed and level must not contradict the options), or a plan alone."""
-    if crash is None:
+    """``--crash``: a token (whose seed and level must not contradict the options), a plan alone, or none."""
+    if crash in (None, NO_CRASH):
         return (), None
     if not crash.startswith(VERSION + "."):
         return parse_plan(crash), None
@@ -91,6 +92,26 @@ def plan_fits(plan: Plan, loaded: Loaded) -> None:
             raise InputError(
                 f"crash plan item {number}: there is no process {shown(item.process)}: this job has {', '.join(known)}"
             )
+
+
+def own_plan(loaded: Loaded) -> Plan:
+    """The crash plan that the scenario's file names (empty: none). Raises InputError for one that means nothing in one of the
+    worlds."""
+    scenario = loaded.scenario
+    if not scenario.crash:
+        return ()
+    try:
+        plan = parse_plan(scenario.crash)
+        plan_fits(plan, loaded)
+    except InputError as error:
+        raise InputError(f"scenario {scenario.name}: crash: {error}") from None
+    for number, item in enumerate(plan, start=1):
+        if item.k:
+            raise InputError(
+                f"scenario {scenario.name}: crash: item {number} is {item.k} steps after its event, and only the simulator has "
+                "steps: it must be the event itself"
+            )
+    return plan
 
 
 def partial_of(partial: str | None, do: str | None, job: Job) -> PartialWish | None:

@@ -78,6 +78,14 @@ def process_names(job: Job, services: Sequence[Service] = ()) -> tuple[str, ...]
     )
 
 
+def absent(fault: Fault, known: Sequence[str]) -> list[str]:
+    """Processes that ``fault`` names and that are not ``known``."""
+    arguments = fault.arguments
+    until = (arguments.get("until") or {}).get("process")
+    named = (fault.process, *(arguments.get(key) for key in ("process", "instance", "worker", "to")), until)
+    return [name for name in dict.fromkeys(named) if name is not None and name not in known]
+
+
 def fault_from(
     at: dict[str, Any], do: dict[str, dict[str, Any]], job: Job, where: str, services: Sequence[Service] = ()
 ) -> tuple[Fault | None, list[str]]:

@@ -131,6 +131,11 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
         entries, fault_faults = _faults(table.faults, job, services)
         wrong += fault_faults
         wrong += [
+            f"real.job.{target} is the load's: write it as real.{key}"
+            for key, target in (*LOAD_KEYS.items(), ("train_steps", "train_steps"))
+            if target in table.real.job
+        ]
+        wrong += [
             f"expect.reach[{index}] is {mark!r}: it must be an event of docs/events.md{nearest(mark, KINDS)}"
             for index, mark in enumerate(table.expect.reach)
             if mark not in KINDS
@@ -157,7 +162,7 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
         without_effect = config.check(job, (task.name for task in rows))
         if without_effect:
             raise InputError.of(where, [f"job.{fault}" for fault in without_effect])
-    return Scenario(
+    scenario = Scenario(
         name=table.name,
         tags=tuple(table.tags),
         source=table.source,
@@ -181,8 +186,12 @@ def _build(path: Path, where: str, level: str | None, tasks: str | None, overlay
             reach=tuple(table.expect.reach),
         ),
         profile=table.profile,
-        real=table.real,
+        real=table.real.sizes(),
+        crash=table.crash,
     )
+    if level is None and overlay is None and faults is None:
+        scenario.in_real()  # what does not fit there is a fault of the file; of what lies over it, it is said when it runs there
+    return scenario
 
 
 def _judges(table: ScenarioFile) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ tables are pydantic models: unknown keys are refused and all faults of a file ar
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -15,10 +16,11 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from protocol.config import Job, fingerprint, with_values
+from protocol.config import Job, check, fingerprint, with_values
+from protocol.errors import ConfigError
 from protocol.judging import Contract, Terms
 from protocol.messages import PromptTask
-from scenarios.faults import Fault
+from scenarios.faults import Fault, absent, process_names
 
 FORMAT = 1  # of a scenario file
 WORKPLACE = "workplace"
@@ -48,11 +50,36 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
     reach: tuple[str, ...] = ()
 
 
+class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is other in the real world: a smaller load, longer times, and what its parts are made of (None: as everywhere).
+
+    ``job`` are values of the job by dotted key. ``model``: dense, moe, vl, or the path of one. ``limit_s``: real seconds that
+    one life may take. ``slack_s``: seconds of the core that judges of times allow beyond their bounds.
+    """
+
+    groups: int | None = None
+    siblings: int | None = None
+    gym_instances: int | None = None
+    workers: int | None = None
+    train_steps: int | None = None
+    job: dict[str, Any] = msgspec.field(default_factory=dict)
+    model: str = "dense"
+    data_plane: str = "transfer-queue"  # or sqlite
+    limit_s: float = 300.0
+    slack_s: float = 10.0
+
+    def values(self) -> dict[str, Any]:
+        """What lies over the job, by dotted key."""
+        sizes = {LOAD_KEYS.get(name, name): getattr(self, name) for name in (*LOAD_KEYS, "train_steps")}
+        return {**self.job, **{key: value for key, value in sizes.items() if value is not None}}
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything a world needs to run one job, after all overlays. ``profile`` are knobs of the fakes.
 
     ``tables``: the job as its file has it, kept only where the contract says that set-up must refuse it; ``job`` is then
-    what could be read of it.
+    what could be read of it. ``crash``: the crash plan of a run that is given none ('': it runs to its end). ``laid_over``:
+    the digest of the scenario that the sizes of another world lie over ('': none do).
     """
 
     name: str
@@ -67,7 +94,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     contract: Contract = Contract()
     expect: Expect = Expect()
     profile: dict[str, Any] = msgspec.field(default_factory=dict)
-    real: dict[str, Any] = msgspec.field(default_factory=dict)
+    real: RealSizes = RealSizes()
+    crash: str = ""
+    laid_over: str = ""
 
     @property
     def terms(self) -> Terms:
@@ -83,6 +112,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             contract=self.contract,
             relative_rewards=self.environment in RELATIVE,
             media=self.environment in WITH_MEDIA,
+            slack_s=self.real.slack_s if self.laid_over else 0.0,
             torn_routes=any((self.profile.get("routes") or {}).get(name) for name in ("short", "torn")),
         )
 
@@ -99,9 +129,35 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 values.update(fault.arguments.get("set") or {})
         return with_values(self.job, values) if values else self.job
 
+    def in_real(self) -> Scenario:
+        """The same scenario as the real world runs it. Its digest stays that of the file: one crash token means the same in
+        both worlds. Raises one InputError that names everything that does not fit."""
+        values = self.real.values()
+        wrong: list[str] = []
+        job = self.job
+        try:
+            job = with_values(self.job, values)
+        except ConfigError as error:
+            wrong.append(str(error))
+        if self.tables and values:
+            wrong.append("the job is one that set-up must refuse (contract.refused): leave its sizes as they are")
+        elif not self.tables and not wrong:
+            wrong += [f"job.{fault}" for fault in check(job)]
+            known = process_names(job, self.contract.effects)
+            wrong += [
+                f"faults[{index}] names {name}, and there the job has {', '.join(known)}"
+                for index, fault in enumerate(self.faults)
+                for name in absent(fault, known)
+            ]
+        if wrong:
+            raise InputError.of(f"scenario {self.name} with its table real laid over it", wrong)
+        return msgspec.structs.replace(self, job=job, laid_over=self.digest)
+
     @cached_property
     def digest(self) -> str:
         """8 hex characters over everything above (RULES 4)."""
+        if self.laid_over:
+            return self.laid_over
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:8]
 
 
@@ -170,6 +226,42 @@ class ExpectTable(Table):
     reach: list[str] = []
 
 
+class RealTable(Table):
+    """As ``RealSizes``; ``job`` may be nested."""
+
+    groups: int | None = Field(default=None, ge=1, le=LOAD_MAX)
+    siblings: int | None = Field(default=None, ge=1, le=LOAD_MAX)
+    gym_instances: int | None = Field(default=None, ge=1, le=PROCESSES_MAX)
+    workers: int | None = Field(default=None, ge=1, le=PROCESSES_MAX)
+    train_steps: int | None = Field(default=None, ge=1)
+    job: dict[str, Any] = {}
+    model: str = Field(default="dense", min_length=1)
+    data_plane: Literal["transfer-queue", "sqlite"] = "transfer-queue"
+    limit_s: float = Field(default=300.0, gt=0.0, le=100_000.0)
+    slack_s: float = Field(default=10.0, ge=0.0, le=100_000.0)
+
+    def sizes(self) -> RealSizes:
+        return RealSizes(**{**self.model_dump(), "job": dotted(self.job)})
+
+
+def dotted(values: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested tables as one, by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found.update(dotted(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value})
+    return found
+
+
+def _a_plan(value: object) -> object:
+    if not isinstance(value, str) or not PLAN.fullmatch(value):
+        raise PydanticCustomError("plan", "it must be a crash plan, as controller-SnapshotPublished-1-all, lives joined by ~")
+    return value
+
+
+PLAN = re.compile(r"[A-Za-z0-9+-]+(~[A-Za-z0-9+-]+)*")
+CrashPlan = Annotated[str, BeforeValidator(_a_plan)]
+
+
 def _this_format(value: object) -> object:
     if type(value) is not int or value != FORMAT:  # 1.0 and true equal 1 and are no format
         raise PydanticCustomError("format", "this version reads format {format}", {"format": FORMAT})
@@ -192,7 +284,8 @@ class ScenarioFile(Table):
     contract: ContractTable = ContractTable()
     expect: ExpectTable = ExpectTable()
     profile: dict[str, Any] = {}
-    real: dict[str, Any] = {}
+    real: RealTable = RealTable()
+    crash: CrashPlan = ""
 
 
 class FaultsFile(Table):

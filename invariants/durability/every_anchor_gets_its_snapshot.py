@@ -106,10 +106,10 @@ class EveryAnchorGetsItsSnapshot(Judge):
     def _late(self, now_s: float) -> Iterator[str]:
         if not self.started or self.open or self.asked > self.durable:
             return
-        if self.due_s >= 0 and now_s > max(self.due_s, self.tried_s) + self.interval_s + SLACK_S:
+        if self.due_s >= 0 and now_s > max(self.due_s, self.tried_s) + self.interval_s + SLACK_S + self.terms.slack_s:
             yield f"{self.anchor} is durable since {self.due_s:.3f} s and no snapshot of it was tried by {now_s:.3f} s"
             self.due_s = -1.0
-        elif now_s > self.tried_s + 2 * self.interval_s + SLACK_S:
+        elif now_s > self.tried_s + 2 * self.interval_s + SLACK_S + self.terms.slack_s:
             yield f"no snapshot was tried between {self.tried_s:.3f} s and {now_s:.3f} s, the interval is {self.interval_s:g} s"
             self.tried_s = now_s
 

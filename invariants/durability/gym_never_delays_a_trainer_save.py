@@ -133,14 +133,15 @@ class GymNeverDelaysATrainerSave(Judge):
         """A whole step was ready for a while since the save of ``step`` was issued, no cut stood before it, nobody claimed it."""
         whole = 0 < self.batch <= len(self.ready.get(step, ()))
         last = step >= self.terms.job.train_steps  # what is ready then will never be claimed
-        return self.issued == step and whole and not last and not self.cutting and now_s > self.issued_s + CLAIM_S
+        late = now_s > self.issued_s + CLAIM_S + self.terms.slack_s
+        return self.issued == step and whole and not last and not self.cutting and late
 
     def _save(self, event: object, record: Record) -> Iterator[str]:
         if isinstance(event, TrainerSaveAsked):
             self.asked, self.gym_s, self.since_s, self.gym_error = event.step, 0.0, record.time, ""
         elif isinstance(event, TrainerSaveStarted):
             self._count(record.time)
-            if self.gym_s > self.bound_s:
+            if self.gym_s > self.bound_s + self.terms.slack_s:
                 took, may = f"{self.gym_s:.3f} s", f"{self.bound_s:.3f} s"
                 yield f"the trainer save of step {event.step} waited {took} for Gym, one resume may take {may}"
             if self.saving:

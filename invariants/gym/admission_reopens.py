@@ -69,7 +69,7 @@ class AdmissionReopens(Judge):
         self.snapshot = False
         self.phase = False
         self.idle_since = 0.0  # since when neither a snapshot nor a Gym phase is active
-        self.calls = ParkingCalls(terms.job)
+        self.calls = ParkingCalls(terms)
 
     @classmethod
     def applies(cls, terms: Terms) -> bool:
@@ -90,7 +90,7 @@ class AdmissionReopens(Judge):
         found: list[Violation] = []
         for instance in list(self.closed):
             bound = self.latest.get(instance, record.time)
-            if record.time > bound + SLACK_S and instance not in self.still:
+            if record.time > bound + SLACK_S + self.terms.slack_s and instance not in self.still:
                 checkpoint = self.closed.pop(instance)
                 found.append(
                     self.broken(
@@ -99,7 +99,8 @@ class AdmissionReopens(Judge):
                         record,
                     )
                 )
-        if self.gate_closed and not (self.snapshot or self.phase) and record.time > self.idle_since + SLACK_S:
+        idle = not (self.snapshot or self.phase)
+        if self.gate_closed and idle and record.time > self.idle_since + SLACK_S + self.terms.slack_s:
             self.gate_closed = False
             found.append(
                 self.broken(
@@ -139,7 +140,7 @@ class AdmissionReopens(Judge):
         end = self.current.get(record.process, record.time)
         if event.why == "lease" and self.phase:
             self.reopened[record.process] = record.time
-        if event.why == "lease" and record.time < end - SLACK_S:
+        if event.why == "lease" and record.time < end - SLACK_S - self.terms.slack_s:
             return (
                 self.broken(f"{record.process} gave up its lease at {record.time:.6f} s; it lasts until {end:.6f} s.", record),
             )

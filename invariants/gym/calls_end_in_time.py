@@ -144,7 +144,7 @@ class CallsEndInTime(Judge):
         """The participants are known, or the start has failed."""
         since, self.looking = self.looking, -1.0
         bound = since + self.spin_up_s + self.grace_s
-        if since < 0 or record.time <= bound + SLACK_S:
+        if since < 0 or record.time <= bound + SLACK_S + self.terms.slack_s:
             return ()
         text = f"Looking for participants took {record.time - since:.3f} s; all tries together have {bound - since:g} s."
         return (self.broken(text, record),)
@@ -156,14 +156,14 @@ class CallsEndInTime(Judge):
         bound = bounds.pop(0)
         if not bounds:
             del self.open[call]
-        if record.time > bound + SLACK_S:
+        if record.time > bound + SLACK_S + self.terms.slack_s:
             return (self._late(call, bound, record.time, record),)
         return ()
 
     def _overdue(self, record: Record) -> Iterable[Violation]:
         found: list[Violation] = []
         for call, bounds in list(self.open.items()):
-            if record.time > bounds[0] + SLACK_S:
+            if record.time > bounds[0] + SLACK_S + self.terms.slack_s:
                 found.append(self._late(call, bounds.pop(0), record.time, record))
                 if not bounds:
                     del self.open[call]
@@ -176,7 +176,7 @@ class CallsEndInTime(Judge):
         if self.trained:
             return ()
         since, self.progress, self.reported = self.progress, record.time, False
-        if since >= 0 and record.time - since > self.longest_s + SLACK_S:
+        if since >= 0 and record.time - since > self.longest_s + SLACK_S + self.terms.slack_s:
             idle_s = record.time - since
             return (
                 self.broken(f"Nothing moved for {idle_s:.3f} s and nothing was reported within {self.longest_s:g} s.", record),
@@ -194,6 +194,6 @@ class CallsEndInTime(Judge):
             return
         if status.outcome == "idle" and not self.reported:
             yield f"Nothing can move any more since {self.progress:.3f} s, and nobody is left to report it."
-        elif status.outcome in ("steps", "time") and status.at_s - self.progress > self.longest_s + SLACK_S:
+        elif status.outcome in ("steps", "time") and status.at_s - self.progress > self.longest_s + SLACK_S + self.terms.slack_s:
             idle_s = status.at_s - self.progress
             yield f"Nothing moved for {idle_s:.3f} s up to the end, and nothing was reported within {self.longest_s:g} s."

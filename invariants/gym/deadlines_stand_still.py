@@ -93,11 +93,11 @@ class DeadlinesStandStill(Judge):
             return (self.broken(f"{event.group} timed out and had no deadline.", record),)
         began, limit_s, held_before = self.began.pop(event.group)
         held_s = self._held_s(record.time)
-        own_s = record.time - held_s - began
+        own_s, slack_s = record.time - held_s - began, self.terms.slack_s
         text = f"{event.group} timed out after {own_s:.6f} s of its own and {held_s - held_before:.6f} s held"
-        if own_s < limit_s - SLACK_S or own_s > limit_s + LATE_S:
+        if own_s < limit_s - SLACK_S - slack_s or own_s > limit_s + LATE_S + slack_s:
             return (self.broken(f"{text}; its limit is {limit_s:g} s.", record),)
-        if abs(event.held_s - (held_s - held_before)) > SLACK_S or abs(event.elapsed_s - event.held_s - own_s) > SLACK_S:
+        if max(abs(event.held_s - (held_s - held_before)), abs(event.elapsed_s - event.held_s - own_s)) > SLACK_S + slack_s:
             said = f"{event.elapsed_s:.6f} s elapsed, {event.held_s:.6f} s held"
             return (self.broken(f"{text}; the deadline measured {said}.", record),)
         return ()
@@ -108,7 +108,7 @@ class DeadlinesStandStill(Judge):
             return ()
         began, limit_s, _ = self.began[group]
         own_s = record.time - self._held_s(record.time) - began
-        if own_s <= limit_s + LATE_S:
+        if own_s <= limit_s + LATE_S + self.terms.slack_s:
             return ()
         del self.began[group]
         what = f"{event.key} was {'sealed' if type(event) is AttemptSealed else 'dispatched'}"

@@ -100,7 +100,7 @@ class OneOwner(Judge):
             yield self.broken(f"The drain ended with {event.left} episodes left; {left[0]} had not replied.", record)
         elif event.left:
             yield from self._waited_for(record)
-        elif event.waited and record.time > self.settled_s + WAKES_S:
+        elif event.waited and record.time > self.settled_s + WAKES_S + self.terms.slack_s:
             yield self.broken(f"The drain ended {record.time - self.settled_s:.3f} s after the last reply was in.", record)
 
     def _waited_for(self, record: Record) -> Iterable[Violation]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocol.config import Job
 from protocol.history import (
     ControlDone,
     ControlIssued,
@@ -19,6 +18,7 @@ from protocol.history import (
     RunFailed,
     StepCommitted,
 )
+from protocol.judging import Terms
 
 SLACK_S = 1e-6  # rounding of summed times
 REACTION_S = 0.05  # from a committed step to the cancel of what is under way: no time in virtual time, some turns of a busy loop
@@ -31,7 +31,9 @@ Resume = tuple[str, str]  # instance, checkpoint
 class ParkingCalls:
     """``tries``: resumes of each (instance, checkpoint) so far; ``reopened``: those that were answered."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, terms: Terms) -> None:
+        job = terms.job
+        self.reaction_s = REACTION_S + terms.slack_s
         self.prepare_s = job.rollout_recovery.gym_prepare_timeout_s
         self.attempts = job.rollout_recovery.resume_attempts
         self.closed_by: dict[str, str] = {}  # instance -> the last call that closes it, until a resume is asked
@@ -69,7 +71,7 @@ class ParkingCalls:
 
     def _lost(self, time: float) -> bool:
         """A step has committed in this phase, and not just now."""
-        return self.lost_at >= 0 and time > self.lost_at + REACTION_S
+        return self.lost_at >= 0 and time > self.lost_at + self.reaction_s
 
     def _issued(self, event: ControlIssued, time: float) -> Iterator[str]:
         resume = (event.instance, event.checkpoint)

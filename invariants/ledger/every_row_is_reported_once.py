@@ -68,7 +68,7 @@ class EveryRowIsReportedOnce(Judge):
         if event.outcome != came:
             return (self.broken(f"{event.key} was reported as {event.outcome}; it was {came}.", record),)
         took_s = record.time - sent
-        if not 0 <= event.run_s <= took_s + SLACK_S:
+        if not 0 <= event.run_s <= took_s + SLACK_S + self.terms.slack_s:
             return (self.broken(f"The /run of {event.key} took {event.run_s:.6f} s; it was out for {took_s:.6f} s.", record),)
         return ()
 

@@ -75,7 +75,7 @@ class FailuresArePaidFor(Judge):
             del self.owed[group]
             yield f"the refused publication of {group} is tried again and cost nothing."
         until_s = self.until_s.pop(group, now_s)
-        if now_s < until_s - ROUNDING_S:
+        if now_s < until_s - ROUNDING_S - self.terms.slack_s:
             yield f"{group} was tried again at {now_s:.3f} s, its backoff ends at {until_s:.3f} s."
 
     def _backoff_s(self, spent: int) -> float:

@@ -84,7 +84,7 @@ class NoStreamOutlivesItsRollout(Judge):
         if type(event) is FailureArrived and event.cause == "data":
             self.failed[record.task] = event.key
         since, resend = self.must_end.get(record.task, (record.time, ""))
-        if record.time > since:
+        if record.time > since + self.terms.slack_s:
             del self.must_end[record.task]
             return (self.broken(f"{record.task} took {event.key} after its re-send {resend} had failed.", record),)
         return ()

@@ -81,15 +81,16 @@ class EveryRunProgressesOrEndsTyped(Judge):
 
     def _stopped_in_time(self, now: float) -> bool:
         """The job's deadline was due before step 1, and what it had was saved after that."""
-        limit_s = self.terms.job.checkpointing.must_save_by_s
-        return limit_s is not None and self.steps == 0 and limit_s <= self.published + SLACK_S <= now + 2 * SLACK_S
+        limit_s, slack_s = self.terms.job.checkpointing.must_save_by_s, SLACK_S + self.terms.slack_s
+        return limit_s is not None and self.steps == 0 and limit_s <= self.published + slack_s <= now + 2 * slack_s
 
     def _moved(self, record: Record) -> Iterable[Violation]:
         if self.trained:
             return ()
         since, self.progress, self.reported = self.progress, record.time, False
         idle_s = record.time - since
-        if since < 0 or self.terms.contract.may_stall or idle_s <= self.terms.job.watchdog.stall_timeout_s + SLACK_S:
+        bound_s = self.terms.job.watchdog.stall_timeout_s + SLACK_S + self.terms.slack_s
+        if since < 0 or self.terms.contract.may_stall or idle_s <= bound_s:
             return ()
         return (self.broken(f"no group was published and no step committed for {idle_s:.3f} s", record),)
 

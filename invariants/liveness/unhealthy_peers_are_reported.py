@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import ceil
 
 from protocol.history import ProbeDone, ProbeIssued, ProcessContinued, Record, UnhealthyReported
 from protocol.judging import Judge, Terms, Violation
@@ -19,6 +20,7 @@ class Peer:
         self.well = False  # whether its last probe was answered
         self.missed = 0  # intervals in a row at whose end it was not
         self.reported = False  # since it was well
+        self.counted_s = 0.0  # when the last of them was counted
 
 
 class UnhealthyPeersAreReported(Judge):
@@ -57,9 +59,11 @@ class UnhealthyPeersAreReported(Judge):
         if now_s < peer.began_s + self.interval_s - SLACK_S:
             return  # again in the same interval
         peer.began_s = now_s
-        if peer.missed == self.limit and not peer.reported:
+        if peer.missed >= self.limit and not peer.reported and now_s >= peer.counted_s + self.terms.slack_s:
             peer.reported = True
             yield f"{name} was not well for {self.limit} intervals in a row, and was not reported"
+        if peer.missed < self.limit:
+            peer.counted_s = now_s
         peer.missed += 1
         if peer.well:
             peer.missed, peer.reported = 0, False
@@ -69,6 +73,7 @@ class UnhealthyPeersAreReported(Judge):
         peer = self.peers.setdefault(name, Peer(0.0))
         if peer.reported:
             yield f"{name} was reported again, and was not well in between"
-        if peer.well or peer.missed not in (self.limit - 1, self.limit):
+        more = ceil(self.terms.slack_s / self.interval_s)  # intervals of a busy machine are longer than the clock's
+        if peer.well or not self.limit - 1 - more <= peer.missed <= self.limit + more:
             yield f"{name} was reported after {peer.missed} intervals in a row, {self.limit} make it unhealthy"
         peer.reported = True

@@ -156,7 +156,7 @@ class ChunkRows:
             return True
         if key in self.waiting:
             return group_of(key) not in self.gone
-        if self.aborted.get(key, now - 2 * HANDED_S) > now - HANDED_S:
+        if key in self.aborted and self.aborted[key] > now - HANDED_S - self.terms.slack_s:
             return True
         return any(key in rows for rows in self.owners.values())
 

@@ -102,9 +102,9 @@ class GatesOpenAgain(Judge):
         held = record.time - before[0]
         if event.epoch != before[1]:
             yield f"{where} is opened for epoch {event.epoch} of {event.holder}, it was closed for {before[1]}."
-        if abs(held - event.held_s) > SLACK_S:
+        if abs(held - event.held_s) > SLACK_S + self.terms.slack_s:
             yield f"{where} says that it was closed for {event.held_s:.3f} s; it was for {held:.3f}."
-        if event.why == "lease" and held < self.bound_s - SLACK_S:
+        if event.why == "lease" and held < self.bound_s - SLACK_S - self.terms.slack_s:
             yield f"{where} opens by itself after {held:.3f} s; a park may last {self.bound_s:.3f}."
         yield from self._too_long(record.process, event.holder, before, record.time)
 
@@ -112,11 +112,11 @@ class GatesOpenAgain(Judge):
         since, _, checkpoint = closed
         if self.still:
             return
-        if now - since > self.bound_s + SLACK_S:
+        if now - since > self.bound_s + SLACK_S + self.terms.slack_s:
             yield f"{worker}'s gate is closed for {holder} for {now - since:.3f} s; a park may last {self.bound_s:.3f}."
             return
         over = self.over.get((holder, checkpoint))
-        if over is not None and now - max(over, since) > self.late_s:
+        if over is not None and now - max(over, since) > self.late_s + self.terms.slack_s:
             yield f"{worker}'s gate is closed for {holder} {now - over:.3f} s after {checkpoint} was over."
 
     def _left(self, now: float) -> Iterator[str]:

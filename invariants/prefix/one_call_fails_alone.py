@@ -172,14 +172,15 @@ class OneCallFailsAlone(Judge):
             yield from forbidden(self.asked[call], self.engines.get(record.process), self.terms.job.max_new_tokens)
         if self.running.get(call) != record.process or call in self.stopped:
             yield "it does not run there any more"
-        if inventory.timeout_s > 0 and inventory.began >= 0 and record.time >= inventory.began + inventory.timeout_s - SLACK_S:
+        slack_s = SLACK_S + self.terms.slack_s
+        if inventory.timeout_s > 0 and inventory.began >= 0 and record.time >= inventory.began + inventory.timeout_s - slack_s:
             yield "the deadline had passed"
         tries = self.tries.get(call, ())
         if len(tries) > 1 and tries[-1] == 1 and call in self.unput:  # with the others of its batch, and then alone
             yield "its row could not be put"
         if tries and inventory.timeout_s > 0 and inventory.began >= 0:
             # A put has half of the time that is left: who has used it up may not get a second one.
-            if record.time >= inventory.began + inventory.timeout_s / 2 - SLACK_S:
+            if record.time >= inventory.began + inventory.timeout_s / 2 - slack_s:
                 yield "there was no time for a second put"
         if call in self.misfits:
             yield "its routes do not fit"

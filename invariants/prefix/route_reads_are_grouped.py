@@ -121,7 +121,7 @@ class RouteReadsAreGrouped(Judge):
         if event.positions > self.positions_max and event.items > 1:
             yield f"{event.positions} token positions are handed over at once; {self.positions_max} are allowed."
         asked_at = record.time - event.waited_s - event.held_s  # a function whose caller has left comes to its end
-        if not self.open.get(worker) and asked_at > self.over.get(worker, -1.0) + SLACK_S:
+        if not self.open.get(worker) and asked_at > self.over.get(worker, -1.0) + SLACK_S + self.terms.slack_s:
             yield f"{event.items} calls are handed to {worker}'s engine loop, and no inventory is being cut there."
         if worker in self.workers:
             self.workers[worker].handoffs += 1

@@ -84,5 +84,5 @@ class UncuttableCallsAreNeverCut(Judge):
 
     def _late(self, call: str, checkpoint: str, record: Record) -> Iterator[str]:
         until = self.until.get((record.process, checkpoint))
-        if until is not None and record.time > until:
+        if until is not None and record.time > until + self.terms.slack_s:
             yield f"{call} is frozen {record.time - until:.3f} s after the deadline of its cut."
