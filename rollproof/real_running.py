@@ -130,14 +130,14 @@ def ready(scenario: Scenario, real: RealOptions) -> RealOptions:
         if real.parts == OWN_PARTS:
             wrong = preflight.place_faults() + preflight.package_faults()
             if not wrong:
-                model = model_folder(real.options.get("model") or scenario.real.get("model") or kind_for(scenario))
+                model = model_folder(real.options.get("model") or kind_for(scenario))
         preflight.check(scenario, model)
     except ConfigError as error:
         raise InputError(f"--world real: {error}") from None
     if model is None:
         return real
-    sizes = {"data_plane": scenario.real["data_plane"]} if scenario.real.get("data_plane") else {}
-    return msgspec.structs.replace(real, options={**sizes, **real.options, "model": str(model)})
+    plane = "sqlite" if scenario.real.data_plane == "sqlite" else "auto"  # TransferQueue, where it is installed
+    return msgspec.structs.replace(real, options={"data_plane": plane, **real.options, "model": str(model)})
 
 
 @contextmanager
@@ -207,7 +207,7 @@ class Lives:
                 }
                 world = World(
                     scenario=self.scenario, seed=self.seed, folder=self.folder, parts=self.real.parts, options=options,
-                    ray=self.real.ray,
+                    ray=self.real.ray, limit_s=self.scenario.real.limit_s,
                 )  # fmt: skip
                 number = 0
                 more = True
