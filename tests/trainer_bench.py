@@ -27,6 +27,7 @@ from real.world import run_one_life
 from sim.fake_data_plane import FakeDataPlane
 
 VOCABULARY = 320
+_made: list[tempfile.TemporaryDirectory[str]] = []  # each goes when the tests end
 E = TypeVar("E", bound=Event)
 
 
@@ -46,7 +47,8 @@ def model_folder(moe: bool = False, seed: int = 0, hidden: int = 32, vocabulary:
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
     config = transformers.Qwen3MoeConfig(**shape, **experts) if moe else transformers.LlamaConfig(**shape)
     torch.manual_seed(seed)
-    folder = Path(tempfile.mkdtemp(prefix="rollproof-model-"))
+    _made.append(tempfile.TemporaryDirectory(prefix="rollproof-model-"))
+    folder = Path(_made[-1].name)
     transformers.AutoModelForCausalLM.from_config(config).to(torch.float32).save_pretrained(folder)
     (folder / "tokenizer.json").write_text('{"version": "1.0"}')
     return folder
