@@ -47,7 +47,7 @@ from scenarios.model import InputError
 from sim.fake_engine import EngineProfile
 from sim.links import DELAY_S
 
-FEWEST = 3  # samples that a knob is fitted from
+FEWEST = 2  # samples that a knob is fitted from
 ENDS = (0.1, 0.9)
 CALLS_MAX = 300  # calls whose slopes are compared, each with each
 MESSAGE_S, SPREAD_S = sum(DELAY_S) / 2, (DELAY_S[1] - DELAY_S[0]) / 2  # of one message: its mean, and how far from it
