@@ -15,6 +15,7 @@ from protocol.judging import Verdict
 from reports.junit import junit_xml
 from rollproof import saving
 from rollproof.bench import BENCHES, bench_table
+from rollproof.calibrate import calibrate_command
 from rollproof.command import Command
 from rollproof.compared import comparable
 from rollproof.doctor import examine
@@ -416,6 +417,9 @@ def bench_command(
     emit(report if json else bench_table(report))
 
 
+app.command("calibrate")(calibrate_command)
+
+
 def _later_command(name: str) -> None:
     settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -424,7 +428,7 @@ def _later_command(name: str) -> None:
         raise InputError(f"the command {name!r} comes with a later step of this project")
 
 
-for _name in ("parity", "shrink", "models", "calibrate"):
+for _name in ("parity", "shrink", "models"):
     _later_command(_name)
 
 

@@ -190,6 +190,9 @@ class ModelServer:
             return await self.plain(request, "text_completion", body.prompt, body.sampling)
         sender = self.authorised(request, "generate")
         self.supported(body)
+        if captured.context_length > len(body.prompt):
+            text = f"rollproof.context_length: {captured.context_length} tokens of a prompt of {len(body.prompt)}"
+            raise Rejected(Refusal(text, Cause.DATA), 422, code="invalid_field", param="rollproof.context_length")
         message = wire.message_of(body, captured)
         generated = await self.ask(request, sender, message)
         return msgspec.json.encode(wire.answer_of(message, generated, self.model, int(time.time())))

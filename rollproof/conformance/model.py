@@ -22,23 +22,17 @@ import msgspec
 from protocol import history
 from protocol.history import (
     AnchorMade,
-    ControlCancelled,
     CutTaken,
     DataPlaneSaveDone,
     DataPlaneSaveIssued,
-    ExclusiveLeft,
-    LockReleased,
-    MutationLeft,
     Record,
-    RowReported,
     RunEnded,
     SnapshotBroke,
     SnapshotDropped,
     SnapshotPublished,
     SnapshotStarted,
-    StreamEnded,
-    StreamOver,
-    WaitGivenUp,
+    StepCommitted,
+    TrainerCheckpointDurable,
 )
 from protocol.identity import CONTROLLER
 from rollproof.conformance.complaint import Complaint, addressed
@@ -55,9 +49,7 @@ OF_SNAPSHOT = (
     SnapshotStarted, AnchorMade, DataPlaneSaveIssued, DataPlaneSaveDone, CutTaken, SnapshotPublished, SnapshotDropped,
     SnapshotBroke,
 )  # fmt: skip
-CLOSING = (
-    RowReported, StreamOver, StreamEnded, WaitGivenUp, MutationLeft, LockReleased, ExclusiveLeft, ControlCancelled, RunEnded,
-)  # fmt: skip
+LAST_WORK = (StepCommitted, TrainerCheckpointDurable)
 Thing = tuple[str, str]  # (kind of thing, its name)
 
 
@@ -179,19 +171,14 @@ def steps(records: Sequence[Record]) -> Iterator[Step]:
 
 
 def closing_of(records: Sequence[Record]) -> int:
-    """Where a run that is done begins to stop what still runs: the first of the controller's last events that say nothing else.
+    """Where a run that is done begins to stop what still runs: after its last step is committed and saved.
 
     What the others record from there on is a race between that and the end of the life, which no two worlds run alike. As many
     as there are records: the life did not end so."""
-    first = len(records)
     if not any(type(record.event) is RunEnded for record in records):
-        return first
-    for number in range(len(records) - 1, -1, -1):
-        if records[number].process == CONTROLLER:
-            if type(records[number].event) not in CLOSING:
-                break
-            first = number
-    return first
+        return len(records)
+    done = [number for number, record in enumerate(records) if type(record.event) in LAST_WORK]
+    return done[-1] + 1 if done else len(records)
 
 
 def tellings(records: Sequence[Record]) -> Iterator[Telling]:

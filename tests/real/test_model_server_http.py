@@ -182,6 +182,7 @@ def test_a_server_without_a_token_does_not_start() -> None:
         ({"echo": True}, "echo"),
         ({"rollproof": {"call": "x"}}, "rollproof.rollout_id"),
         ({"rollproof": None}, "rollproof"),
+        ({"prompt": [1], "rollproof": {**body()["rollproof"], "context_length": 2}}, "rollproof.context_length"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
@@ -418,7 +419,7 @@ EVERY = Generate(
     Sampling(temperature=0.3, top_p=0.9, seed=-1, stop=("a", "\u2028"), bad_words=("b",), presence_penalty=0.1,
              frequency_penalty=-0.2, grammar='root ::= "x"', max_tokens=10),
     (MediaSource("image", "s", 1, 2),), (RetainedMedia("k", (MediaSource("video", "t", 3, 4),)),),
-    PrefixEvidence(("k1", "k2"), 2, "d", 10, "buffer"), 1 / 3,
+    PrefixEvidence(("k1", "k2"), 2, "d", 10, "buffer"), 1 / 3, (5, 6, 7),
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import pytest
 from protocol.data_plane.digests import generated_digest
 from protocol.errors import Cause, Refusal
 from protocol.history import EngineAborted, EngineStarted, TokensGenerated
+from protocol.messages import Sampling
 from protocol.parts import EngineCall
 from protocol.runtime import Runtime
 from protocol.worker.text import call_text
@@ -281,3 +282,21 @@ def test_weights_that_are_not_there_or_are_others_are_refused_and_those_before_s
         return await finished(engine, call_of("after", PROMPT, **SEEDED))
 
     assert bench.life(use) == before
+
+
+def test_a_plain_call_is_answered_as_a_captured_one_and_recorded_nowhere(bench: Bench) -> None:
+    from real.engine.plain import PlainCalls
+
+    prompt = tuple(range(60, 100))
+    (captured,) = bench.ask(call_of("plain-beside", prompt, limit=12, **GREEDY))
+
+    async def use(engine: VllmEngine, rt: Runtime) -> tuple[Any, ...]:
+        plain = PlainCalls(engine.llm, engine.booted.tokenizer, engine.settings.max_model_len)
+        told = await plain.generate(prompt, Sampling(temperature=0.0, max_tokens=12))
+        with pytest.raises(Refusal, match="tokens: 1 to"):
+            await plain.generate((), Sampling())
+        return told, plain.render([("user", "hm")])
+
+    told, rendered = bench.life(use)
+    assert (told.tokens, told.logprobs) == (captured.tokens, captured.logprobs)
+    assert rendered and not [event for event in bench.host.events if isinstance(event, TokensGenerated)]
