@@ -5,6 +5,7 @@ Each process loads only what it needs, and all of it before its life starts.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,9 +24,9 @@ from real.cluster.setting import LifeSetting
 
 
 class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on. ``services``: socket
-    of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``: further settings of
-    the two, by name."""
+    """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on. ``services``:
+    socket of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``:
+    further settings of the two, by name."""
 
     model: str
     rows: str = ""
@@ -73,7 +74,7 @@ async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipme
     elif process == identity.TRAINER:
         made["trainer"] = await _trainer(setting, given)
     elif process == identity.DATA_PLANE:
-        made["data_plane"] = await _data_plane(setting, given)
+        made["data_plane"] = await _data_plane(setting, given, incarnation)
     doors = Doors(setting, process, outside)
 
     async def close_all() -> None:
@@ -135,19 +136,21 @@ def _participants(instance: str) -> tuple[str, ...]:
 
 
 async def _trainer(setting: LifeSetting, given: RealSettings) -> Callable[[Runtime], Server]:
+    from real.trainer.policy import import_transformers
     from real.trainer.settings import TrainerSettings
     from real.trainer.torch_trainer import TorchTrainer
 
     job: Job = setting.scenario.job
     settings = TrainerSettings(model=given.model, rows=given.rows, device=given.device or "cpu", **given.trainer)
+    await asyncio.to_thread(import_transformers)  # seconds: not of the life's
     return lambda rt: TorchTrainer(rt, job, Path(setting.root), settings)
 
 
-async def _data_plane(setting: LifeSetting, given: RealSettings) -> Callable[[Runtime], Server]:
-    from real.data_plane.choose import choose, data_plane
+async def _data_plane(setting: LifeSetting, given: RealSettings, incarnation: int) -> Callable[[Runtime], Server]:
+    from real.data_plane.choose import boot, choose
 
-    choice = choose(given.data_plane)
-    return lambda rt: data_plane(rt, Path(setting.root), choice)
+    build = await boot(choose(given.data_plane), incarnation)
+    return lambda rt: build(rt, Path(setting.root))
 
 
 def _doors_to(services: tuple[Service, ...], given: RealSettings) -> dict[str, Factory]:

@@ -22,7 +22,9 @@ def cache_folder() -> Path:
 
 
 def kind_for(scenario: Scenario) -> str:
-    """What the scenario's own load needs."""
+    """What the scenario asks for, or its load needs."""
+    if scenario.real.model != "dense":
+        return scenario.real.model
     if scenario.job.router_replay.enabled:
         return "moe"
     return "vl" if scenario.terms.media else "dense"

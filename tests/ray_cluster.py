@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import shutil
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from real.data_plane.queue_service import TransferQueueSettings, boot
 
 CPUS = 8  # logical ones: a controller and each storage unit take one
 GONE_S = 20.0
@@ -54,16 +57,18 @@ def stop_transfer_queue() -> None:
     transfer_queue.close()
 
 
+def empty_queue() -> None:
+    """TransferQueue runs, and holds nothing."""
+    asyncio.run(boot(TransferQueueSettings()))
+    forget_rows()
+
+
 def forget_rows() -> None:
-    """Empty TransferQueue, if it was started."""
-    if not _imported("transfer_queue"):
-        return  # whoever imports it first sets its time-outs
     import transfer_queue
 
-    if transfer_queue.interface._TQ_CLIENT is not None:
-        for partition, keys in transfer_queue.kv_list().items():
-            if keys:
-                transfer_queue.kv_clear(list(keys), partition)
+    for partition, keys in transfer_queue.kv_list().items():
+        if keys:
+            transfer_queue.kv_clear(list(keys), partition)
 
 
 def storage_units() -> list[Any]:

@@ -37,19 +37,17 @@ def model_folder(moe: bool = False, seed: int = 0, hidden: int = 32, vocabulary:
 
     from real.trainer.policy import import_transformers
 
-    made = import_transformers()
-    from transformers import LlamaConfig, Qwen3MoeConfig
-
+    transformers = import_transformers()
     shape: dict[str, Any] = {
         "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": 64, "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": positions,
         "initializer_range": 0.25, "tie_word_embeddings": False, "eos_token_id": 256, "bos_token_id": 258, "pad_token_id": 257,
     }  # fmt: skip
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
-    config = Qwen3MoeConfig(**shape, **experts) if moe else LlamaConfig(**shape)
+    config = transformers.Qwen3MoeConfig(**shape, **experts) if moe else transformers.LlamaConfig(**shape)
     torch.manual_seed(seed)
     folder = Path(tempfile.mkdtemp(prefix="rollproof-model-"))
-    made.from_config(config).to(torch.float32).save_pretrained(folder)
+    transformers.AutoModelForCausalLM.from_config(config).to(torch.float32).save_pretrained(folder)
     (folder / "tokenizer.json").write_text('{"version": "1.0"}')
     return folder
 
@@ -59,7 +57,8 @@ def read_model(folder: Path) -> Any:
 
     from real.trainer.policy import import_transformers
 
-    return import_transformers().from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    reader = import_transformers().AutoModelForCausalLM
+    return reader.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
 def settings_for(model: Path, **changes: Any) -> TrainerSettings:

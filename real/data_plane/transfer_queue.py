@@ -29,7 +29,8 @@ from real.data_plane.serving import DataPlane, Image, Install, Request, image_of
 
 T = TypeVar("T")
 ROW = "row"  # the one field of a row
-ROWS_A_READ = 512
+ROWS_A_READ, BYTES_A_READ = 512, 32 << 20  # each read is bounded in time: so must be what it brings
+BATCHED = PutSamples | GetSamples | ClearSamples
 
 
 class Held(NamedTuple):
@@ -86,7 +87,7 @@ class TransferQueueRows:
         return outcomes
 
     async def _attempt(self, run: Sequence[Request]) -> Any:
-        """The outcome of a run of puts, or of one other request."""
+        """The outcome of each request of a run; reads of one run all get the rows that any of them asked for."""
         what = type(run[0]).__name__
         if self.fault:
             return Refusal(f"the data plane is unusable, {what} is not possible: {self.fault}", Cause.BROKEN)
@@ -104,12 +105,12 @@ class TransferQueueRows:
         match run[0]:
             case PutSamples(partition):
                 await self._put(partition, {key: row for put in run if isinstance(put, PutSamples) for key, row in put.rows})
-            case GetSamples(partition, keys):
-                return await self._get(partition, keys)
+            case GetSamples(partition):
+                return await self._get(partition, _keys(run))
             case ListSampleIds(partition):
                 return await self._list(partition)
-            case ClearSamples(partition, keys):
-                await self._clear(partition, keys)
+            case ClearSamples(partition):
+                await self._clear(partition, _keys(run))
             case SaveCheckpoint():
                 return await self._save()
             case Install(folder, partitions, beside):
@@ -135,8 +136,7 @@ class TransferQueueRows:
         have = self.acknowledged[partition]
         asked = [key for key in dict.fromkeys(keys) if key in have]
         rows: dict[str, bytes] = {}
-        for first in range(0, len(asked), ROWS_A_READ):
-            part = asked[first : first + ROWS_A_READ]
+        for part in _portions(asked, have):
             got = list(await self._read(partition, part))
             if len(got) != len(part):
                 raise Broken(f"{len(got)} of {len(part)} acknowledged rows of {partition} came back")
@@ -184,6 +184,9 @@ class TransferQueueRows:
         sizes = [held.size for have in self.acknowledged.values() for held in have.values()]
         weigh(native, len(sizes), sum(sizes), self.settings.storage_units)
         rows = {name: sorted((await self._all(name)).items()) for name in PARTITIONS}
+        return await asyncio.to_thread(self._sealed, rows, native)
+
+    def _sealed(self, rows: Mapping[str, Sequence[tuple[str, bytes]]], native: Mapping[str, bytes]) -> Image:
         image = image_of(rows, {f"{FOLDER}/{path}": data for path, data in native.items()})
         manifest = manifest_of(image.beside, image.partitions, image.keys, self.settings.storage_units, self._tq.__version__)
         return image._replace(beside={**image.beside, MANIFEST_FILE: manifest})
@@ -197,7 +200,7 @@ class TransferQueueRows:
         manifest = self._manifest(folder, found[MANIFEST_FILE])
         for path in manifest.files:
             found[path] = await self.rt.files.read(f"{folder}/{path}")
-            check_file(manifest, folder, path, found[path])
+            await asyncio.to_thread(check_file, manifest, folder, path, found[path])
         return found
 
     def _manifest(self, folder: str, data: bytes) -> Any:
@@ -205,12 +208,9 @@ class TransferQueueRows:
 
     async def _install(self, folder: str, partitions: Mapping[str, Partition], beside: Mapping[str, bytes]) -> None:
         """Load TransferQueue's own checkpoint, then hold what it has now against the partitions' files."""
-        check_partitions(self._manifest(folder, beside[MANIFEST_FILE]), folder, partitions)
-        source = self.scratch / "load"
-        shutil.rmtree(source, ignore_errors=True)
-        for path, data in beside.items():
-            (source / path).parent.mkdir(parents=True, exist_ok=True)
-            (source / path).write_bytes(data)
+        manifest, source = self._manifest(folder, beside[MANIFEST_FILE]), self.scratch / "load"
+        await asyncio.to_thread(check_partitions, manifest, folder, partitions)
+        await asyncio.to_thread(_write_out, source, beside)
         load = in_thread(lambda: self._tq.load_checkpoint(source / FOLDER))
         await self._within("loading its checkpoint", self.settings.save_s, load)
         for name, saved in partitions.items():
@@ -224,12 +224,36 @@ class TransferQueueRows:
 
 
 def _runs(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """Puts into one partition that follow each other are one batch; everything else is alone."""
-    for put_into, run in groupby(requests, lambda each: each.partition if isinstance(each, PutSamples) else None):
-        if put_into is not None:
+    """Puts, reads or clearings of one partition that follow each other are one batch; everything else is alone."""
+    for of, run in groupby(requests, lambda each: (type(each), each.partition) if isinstance(each, BATCHED) else None):
+        if of is not None:
             yield list(run)
         else:
             yield from ([each] for each in run)
+
+
+def _portions(keys: Sequence[str], have: Mapping[str, Held]) -> Iterator[list[str]]:
+    portion: list[str] = []
+    size = 0
+    for key in keys:
+        if portion and (len(portion) == ROWS_A_READ or size + have[key].size > BYTES_A_READ):
+            yield portion
+            portion, size = [], 0
+        portion.append(key)
+        size += have[key].size
+    if portion:
+        yield portion
+
+
+def _keys(run: Sequence[Request]) -> list[str]:
+    return [key for each in run if isinstance(each, GetSamples | ClearSamples) for key in each.keys]
+
+
+def _write_out(folder: Path, files: Mapping[str, bytes]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
 
 
 def _files_of(folder: Path) -> dict[str, bytes]:

@@ -35,6 +35,7 @@ OFFLINE = {
     "VLLM_PLUGINS": ",".join(PLUGINS),  # ours, and those of nobody else
 }
 ON_CPU = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the runner lives in the engine core: a process less to start and to outlive
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",

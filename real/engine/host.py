@@ -37,7 +37,14 @@ def answer_of(output: VllmOutput) -> Answer:
 
 
 def call_of(
-    name: str, prompt: Sequence[int], *, limit: int = 40, ordinal: int = 0, prefix: Answer | None = None, **sampling: object
+    name: str,
+    prompt: Sequence[int],
+    *,
+    limit: int = 40,
+    ordinal: int = 0,
+    version: int = 0,
+    prefix: Answer | None = None,
+    **sampling: object,
 ) -> EngineCall:
     """The first call of an episode; ``prefix``: it goes on after what an earlier one has generated."""
     before = prefix if prefix is not None else Answer((), (), "")
@@ -46,7 +53,7 @@ def call_of(
         ordinal=ordinal,
         generation=0,
         turn=0,
-        version=0,
+        version=version,
         previous_length=0,
         carry=tuple(prompt),
         prefix=before.tokens,

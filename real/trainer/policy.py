@@ -23,6 +23,7 @@ from protocol.data_plane.rows import CanonicalRow
 from protocol.errors import RestoreRefused
 from real.engine.companions import cure_here
 from real.trainer.grpo import Scored, token_versions, trained_places
+from real.trainer.pictures import media_fault, shown
 from real.trainer.settings import CONFIG_FILE, TrainerSettings
 
 MODEL_FILE = "model.safetensors"
@@ -40,13 +41,13 @@ def settle_torch(device: str) -> None:
 
 
 def import_transformers() -> Any:
-    """What reads a model folder, once its companions cannot stop the import."""
+    """Once its companions cannot stop the import."""
     cure_here()
-    from transformers import AutoModelForCausalLM
+    import transformers
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    return AutoModelForCausalLM
+    return transformers
 
 
 class Gradients(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +99,7 @@ class Policy:
             return f"row {row.sample} has {len(row.tokens)} tokens, the model takes {longest}"
         if row.mask[:1] == (1,):
             return f"row {row.sample} trains its first token, which nothing leads up to"
-        if row.media and row.sample_mask:
-            return f"row {row.sample} has media, and this trainer is one of text"
-        return ""
+        return media_fault(row, self.model.config) if row.sample_mask else ""
 
     def accumulate(self, rows: Sequence[CanonicalRow], advantages: dict[str, float]) -> Gradients:
         """Gradients of a step over all its rows, each token's weight the same. Changes no weight."""
@@ -158,7 +157,9 @@ class Policy:
             return Scored(logprobs=())
         routed = row.routes is not None and hasattr(self.model.config, "output_router_logits")
         ids = torch.tensor([row.tokens], device=self.settings.device)
-        extra = {"output_router_logits": True} if routed else {}
+        extra: dict[str, Any] = shown(row, self.model.config, self.settings.device, self.model.dtype)
+        if routed:
+            extra["output_router_logits"] = True
         out = self.model(input_ids=ids, use_cache=False, **extra)
         before = torch.tensor(places, device=self.settings.device) - 1
         logits = out.logits[0, before].float()
@@ -202,7 +203,10 @@ def architecture(folder: Path, model: Any) -> str:
 def _read_model(settings: TrainerSettings, folder: Path) -> tuple[Any, tuple[str, ...]]:
     """The model, and the weights that the folder lacks or has in another shape."""
     torch.manual_seed(0)  # of what a folder lacks, if anything
-    model, about = import_transformers().from_pretrained(
+    transformers = import_transformers()
+    looks = "vision_config" in json.loads((folder / CONFIG_FILE).read_bytes())
+    reader = transformers.AutoModelForImageTextToText if looks else transformers.AutoModelForCausalLM
+    model, about = reader.from_pretrained(
         folder,
         dtype=getattr(torch, settings.dtype),
         attn_implementation="eager",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from ray_cluster import cluster, forget_rows
+from ray_cluster import cluster, empty_queue
 from small_life import play_for_real
 from small_world import Client, Played, play
 
@@ -47,7 +47,7 @@ def sqlite(client: Client, **life: object) -> Played:
 
 
 def transfer_queue(client: Client, **life: object) -> Played:
-    forget_rows()
+    empty_queue()
     return play_for_real(client, lambda root: {DATA_PLANE: lambda rt: TransferQueuePlane(rt, root).main()}, **life)  # type: ignore[arg-type]
 
 

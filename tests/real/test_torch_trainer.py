@@ -28,7 +28,7 @@ from trainer_bench import (
 )
 
 from protocol.data_plane.chain import masked
-from protocol.data_plane.extras import MediaItem, RouteBlock
+from protocol.data_plane.extras import MediaItem, RouteBlock, TensorDigest
 from protocol.data_plane.rows import CanonicalRow, sealed
 from protocol.errors import Cause, ConfigError, PeerFailed, Refusal, RestoreRefused
 from protocol.history import OptimizerApplied, WeightsLoaded
@@ -50,6 +50,14 @@ PROMPT = (5, 6, 7, 8)
 
 def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def tensor_names(folder: Path) -> list[str]:
+    """What engines look for in a file of weights."""
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", "pt") as opened:
+        return sorted(opened.keys())
 
 
 def weights_folder(lived: Lived, version: int, life: int = 1) -> Path:
@@ -148,6 +156,7 @@ def test_published_weights_are_a_whole_model_folder_under_the_digest_of_their_ev
         assert (folder / "config.json").read_bytes() == (model_folder(moe=True) / "config.json").read_bytes()
     first, given = read_model(weights_folder(lived, 0)).state_dict(), read_model(model_folder(moe=True)).state_dict()
     assert all(torch.equal(first[name], given[name]) for name in given)
+    assert tensor_names(weights_folder(lived, 1)) == tensor_names(model_folder(moe=True))
     assert not torch.equal(read_model(weights_folder(lived, 1)).lm_head.weight, given["lm_head.weight"])
 
 
@@ -258,7 +267,7 @@ def test_rows_that_the_model_cannot_be_trained_on_are_refused_before_anything_is
         "vocabulary ends at": one_call_row(1, 0, PROMPT, (VOCABULARY,)),
         "the model takes 64": one_call_row(2, 0, PROMPT, (1,) * 61),
         "nothing leads up to": one_call_row(3, 0, (), (1, 2)),
-        "is one of text": one_call_row(4, 0, PROMPT, (1, 2), media=(image,)),
+        "reads text only": one_call_row(4, 0, PROMPT, (1, 2), media=(image,)),
     }
     asked = [message for row in bad.values() for message in (put([row]), train(1, [row]))]
     refused = live(asking(NEW, *asked), settings_for(model_folder()), tmp_path).result[2::2]
@@ -331,6 +340,45 @@ def test_tokens_of_an_older_version_are_counted_and_not_compared(tmp_path: Path)
     mixed = [sealed(msgspec.structs.replace(row, segments=((0, 5), (1, 3)))) for row in generated(model_folder(), 2, (0.0, 1.0))]
     refused = live(asking(NEW, *step_of(1, first), *step_of(2, mixed)), settings, tmp_path).result[-1]
     assert "of 6 tokens that weight version 1 generated" in str(refused)
+
+
+def test_a_row_is_scored_with_the_pictures_that_it_holds(tmp_path: Path) -> None:
+    """The same tokens beside another picture have other logprobs: the trainer sees the one in the row, at its place."""
+    from real.engine import models
+    from real.trainer.policy import import_transformers
+
+    models.make(tmp_path / "model", "vl")
+    transformers = import_transformers()
+    model = transformers.AutoModelForImageTextToText.from_pretrained(tmp_path / "model", attn_implementation="eager").eval()
+    grid = torch.tensor([[1, 4, 4]])  # 16 patches, merged 2 x 2: four places in the prompt
+    prompt = (65, models.VISION_START, *(models.IMAGE,) * 4, models.VISION_END, 66)
+    answers = ((70, 71, 72), (73, 74, 75))
+    rows, strange = [], []
+    for generation, answer in enumerate(answers):
+        pixels = torch.randn((16, 3 * 2 * 14 * 14), generator=torch.Generator().manual_seed(generation))
+        tokens = torch.tensor([(*prompt, *answer)])
+        kinds = (tokens == models.IMAGE).long()
+        with torch.no_grad():
+            out = model(input_ids=tokens, pixel_values=pixels, image_grid_thw=grid, mm_token_type_ids=kinds)
+        given = out.logits[0, :-1].log_softmax(-1).gather(1, tokens[0, 1:, None])[:, 0].tolist()
+        logprobs = (0.0,) * len(prompt) + tuple(given[len(prompt) - 1 :])
+        data = {"image_grid_thw": grid.numpy(), "pixel_values": pixels.numpy()}
+        digests = tuple(
+            TensorDigest(name, str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest())
+            for name, value in data.items()
+        )
+        row = one_call_row(1, generation, prompt, answer, logprobs=logprobs, reward=float(generation),
+                           media=(MediaItem("image", "a.png", 2, 4, digests),),
+                           tensors=tuple(value.tobytes() for value in data.values()))  # fmt: skip
+        rows.append(row)
+        strange.append(row)
+    strange[1] = sealed(msgspec.structs.replace(strange[1], media=rows[0].media, tensors=rows[0].tensors))
+    settings = TrainerSettings(model=str(tmp_path / "model"), rows=str(tmp_path / "rows"))
+    lived = live(asking(NEW, *step_of(1, rows)), settings, tmp_path)
+    assert tensor_names(weights_folder(lived, 1)) == tensor_names(tmp_path / "model")
+    assert figures(tmp_path / "rows")["compared"]["max_difference"] < 1e-5
+    assert lines(tmp_path / "rows")[0]["media"] and not figures(tmp_path / "rows")["fault"]
+    assert isinstance(live(asking(NEW, *step_of(1, strange)), settings, tmp_path).result[-1], Refusal)
 
 
 def test_experts_of_another_model_stop_the_run(tmp_path: Path) -> None:

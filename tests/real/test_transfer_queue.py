@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from ray_cluster import cluster, forget_rows, stop_transfer_queue, storage_units
+from ray_cluster import cluster, empty_queue, forget_rows, stop_transfer_queue, storage_units
 from small_life import play_for_real
 from small_world import Client, Played
 
@@ -53,8 +53,7 @@ def ray_cluster() -> Iterator[None]:
 
 @pytest.fixture
 def queue(ray_cluster: None) -> None:
-    """TransferQueue holds nothing."""
-    forget_rows()
+    empty_queue()
 
 
 def play(client: Client, *, rows: type[TransferQueueRows] = TransferQueueRows, **life: Any) -> Played:

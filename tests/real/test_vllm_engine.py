@@ -98,7 +98,7 @@ def test_a_call_that_goes_on_after_any_prefix_is_the_call_that_was_never_cut(ben
     (whole,) = bench.ask(call_of("whole", PROMPT, **sampling))
     assert len(whole.tokens) == 40 or whole.finish == "stop"
     assert len(whole.routes) == ROW * (len(PROMPT) + len(whole.tokens) - 1)
-    counts = [1, 13, 31, len(whole.tokens) - 1]
+    counts = sorted({1, 13, 31, len(whole.tokens) - 1} & set(range(len(whole.tokens))))
     rests = bench.ask(*(call_of(f"cut{n}", PROMPT, prefix=cut(whole, n), **sampling) for n in counts))
     for count, rest in zip(counts, rests, strict=True):
         assert_continues(whole, count, rest)

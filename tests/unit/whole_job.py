@@ -118,13 +118,15 @@ def live(
     crash: Callable[[list[Record]], bool] | None = None,
     participants: Callable[[str], tuple[str, ...]] = lambda instance: PARTICIPANTS,
     max_time: float = 300.0,
+    engine_class: type[FakeEngine] = FakeEngine,
+    hands_context: bool = False,
 ) -> Lived:
     """One life of the whole job; ``crash`` is asked after every step."""
     knobs = profile or {}
     planes: list[FakeDataPlane] = []
 
     def engine(rt: Runtime) -> Engine:
-        return FakeEngine(rt, knobs) if touch is None else TouchyEngine(rt, knobs, touch)
+        return engine_class(rt, knobs) if touch is None else TouchyEngine(rt, knobs, touch)
 
     def data_plane(rt: Runtime) -> FakeDataPlane:
         planes.append(FakeDataPlane(rt, knobs))
@@ -136,6 +138,7 @@ def live(
         data_plane=data_plane,
         trainer=lambda rt: FakeTrainer(rt, job, knobs),
         participants=participants,
+        hands_context=hands_context,
     )
     scenario = SmallScenario(job=accept(job), tasks=TASKS, faults=faults, profile=knobs)
     world = World(
