@@ -37,15 +37,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         """
         if len(str(token)) > LENGTH_MAX:
             if token.schedule == DEFAULT_SCHEDULE:
-                return f"{self._run(token.seed)} --crash {plan_text(token.plan)}"
+                return f"{self.with_options(token.seed)} --crash {plan_text(token.plan)}"
             return f"rollproof replay {TOKEN_FILE}{self._scenario()}{self.overlays(level=False)}"
         return f"rollproof replay {token}{self._scenario()}{self.overlays(level=False)}"
 
     def run(self, seed: int) -> str:
         """A run without a crash."""
-        return self._run(seed) + (" --crash none" if self.planned and not self.fail else "")
+        return self.with_options(seed) + (" --crash none" if self.planned and not self.fail else "")
 
-    def _run(self, seed: int) -> str:
+    def with_options(self, seed: int) -> str:
+        """The start of a run's command: what crashes it may follow."""
         return f"rollproof run {shlex.quote(self.scenario)} --seed {seed}{self.overlays()}"
 
     def sweep(self, seeds: range, points: int | None, outcomes: tuple[str, ...], partial: str = "") -> str:

@@ -16,28 +16,27 @@ from reports.junit import junit_xml
 from rollproof import saving
 from rollproof.bench import BENCHES, bench_table
 from rollproof.calibrate import calibrate_command
-from rollproof.command import Command
 from rollproof.compared import comparable
 from rollproof.doctor import examine
+from rollproof.finishing import EXIT, finish_run
 from rollproof.judging import judge_saved
 from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
 from rollproof.loading import other_scenario, read_scenario
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
 from rollproof.options import (
-    NO_CRASH,
     later,
     outcomes_of,
-    own_plan,
     partial_of,
     plan_fits,
     plan_of_option,
+    plan_of_run,
     points_of,
     seeds_of,
     spare_inputs,
 )
 from rollproof.plausible import read_saved
-from rollproof.real_running import RealOptions, plan_is_real, real_options, run_real
-from rollproof.running import FinishedRun, evidence_of, names_of, run_and_save
+from rollproof.real_running import plan_is_real, real_options
+from rollproof.running import evidence_of, names_of
 from rollproof.saving import SavedRun, SavedSweep
 from rollproof.showing import (
     emit,
@@ -47,17 +46,12 @@ from rollproof.showing import (
     run_report,
     show_run,
     show_sweep,
-    show_timeline,
-    tell,
     warn,
 )
 from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
 from rollproof.tokens import DEFAULT_SCHEDULE, code_digest, read_token
-from scenarios.files import Loaded, find, library, load
+from scenarios.files import find, library, load
 from scenarios.model import InputError
-from scenarios.partial import Partial
-
-EXIT = {Verdict.HELD.value: 0, Verdict.BROKEN.value: 1, Verdict.UNKNOWN.value: 3}
 
 app = typer.Typer(
     add_completion=False,
@@ -217,20 +211,14 @@ def run_command(
     loaded, command = read_scenario(scenario, level, tasks, config, config_strict, faults)
     if token is not None and token.scenario_digest != loaded.scenario.digest:
         raise InputError(other_scenario(token.scenario_digest, loaded))
-    plan_fits(plan, loaded)
-    if crash is None and not fail:
-        plan = own_plan(loaded)
-    if fail and crash not in (None, NO_CRASH):
-        raise InputError("--fail and --crash are both given: a process fails alone, or the job crashes, use one of them")
-    for text in fail or ():
-        Partial.parse(text, loaded.scenario.job)
+    plan = plan_of_run(plan, crash, fail or (), loaded)
     command = msgspec.structs.replace(command, fail=tuple(fail or ()))
     if real is not None:
         if fail:
             raise InputError("--fail is given with --world real: write it as a fault of the scenario")
         plan_is_real(plan)
     schedule = token.schedule if token else DEFAULT_SCHEDULE
-    _finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=schedule, extra={}, real=real)
+    finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=schedule, extra={}, real=real)
 
 
 @app.command("replay")
@@ -259,7 +247,7 @@ def replay_command(
         stderr.print(f"warning: the token was made by code {parsed.code_digest}, this is {code_digest()}: the run may differ",
                      style="yellow", highlight=False, soft_wrap=True)  # fmt: skip
     extra: dict[str, Any] = {"version_matches": parsed.version_matches}
-    _finish_run(loaded, command, parsed.seed, parsed.plan, out, json, None, schedule=parsed.schedule, extra=extra, timeline=True)
+    finish_run(loaded, command, parsed.seed, parsed.plan, out, json, None, schedule=parsed.schedule, extra=extra, timeline=True)
 
 
 @app.command("judge")
@@ -433,40 +421,6 @@ for _name in ("parity", "shrink", "models"):
 
 
 # --- what the commands share -------------------------------------------------------------------------------------------
-
-
-def _finish_run(
-    loaded: Loaded,
-    command: Command,
-    seed: int,
-    plan: Any,
-    out: str | None,
-    json: bool,
-    junit: str | None,
-    *,
-    schedule: str,
-    extra: dict[str, Any],
-    timeline: bool = False,
-    real: RealOptions | None = None,
-) -> None:
-    with saving.out_file(junit, "--junit") as junit_file:
-        with saving.out_folder(out) as folder:
-            warn(loaded)
-            if real is None:
-                saved, packed = run_and_save(loaded, command, seed, plan, schedule, folder=folder)
-            else:
-                saved, packed = run_real(loaded, command, seed, plan, real, folder=folder, tell=tell)
-        finished = FinishedRun(saved=saved, packed=packed, judged=judge_saved(saved, packed, JUDGES))  # it is saved by now
-        evidence = evidence_of(finished.saved, finished.judged)
-        report = run_report(finished.saved, finished.judged, evidence) | extra
-        if loaded.config is not None:
-            report["config"] = loaded.config.as_json()
-        if junit_file is not None:
-            junit_file.write_bytes(junit_xml(report, evidence, guarantees()))
-    if timeline and not json:
-        show_timeline(finished)
-    show_run(report, evidence, json, None)
-    raise typer.Exit(EXIT[report["verdict"]])
 
 
 def _only_simulated(world: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from protocol.config import LEVELS, Job
@@ -10,7 +11,7 @@ from rollproof.tokens import OUTCOMES, VERSION, Token, parse_plan, read_token, s
 from scenarios.faults import process_names
 from scenarios.files import Loaded
 from scenarios.model import InputError
-from scenarios.partial import DEFAULT_S, VERBS, failing_processes, wrong_seconds
+from scenarios.partial import DEFAULT_S, VERBS, Partial, failing_processes, wrong_seconds
 from sim.explore.points import Plan
 from sim.explore.sweep import PartialWish
 
@@ -112,6 +113,16 @@ def own_plan(loaded: Loaded) -> Plan:
                 "steps: it must be the event itself"
             )
     return plan
+
+
+def plan_of_run(plan: Plan, crash: str | None, fail: Sequence[str], loaded: Loaded) -> Plan:
+    """The plan that ``--crash`` gave, or the scenario's own where it gave none and no process fails alone."""
+    plan_fits(plan, loaded)
+    if fail and crash not in (None, NO_CRASH):
+        raise InputError("--fail and --crash are both given: a process fails alone, or the job crashes, use one of them")
+    for text in fail:
+        Partial.parse(text, loaded.scenario.job)
+    return own_plan(loaded) if crash is None and not fail else plan
 
 
 def partial_of(partial: str | None, do: str | None, job: Job) -> PartialWish | None:

@@ -109,7 +109,7 @@ def run_real(
         level=scenario.job.target_level,
         plan=tuple((item.process, item.kind, item.n, item.k, item.outcome) for item in plan),
         token=str(token) if plan else "",
-        command=f"{command.run(seed)} --world real" + (f" --crash {token}" if plan else ""),
+        command=(f"{command.with_options(seed)} --crash {token}" if plan else command.run(seed)) + " --world real",
         versions=versions(),
         lives=tuple(lives),
         reference=kept,
@@ -124,20 +124,24 @@ def run_real(
 def ready(scenario: Scenario, real: RealOptions) -> RealOptions:
     """With the model's folder in its options. Raises InputError that says all that is missing, before anything is started."""
     from real import preflight
+    from real.faults import unfit_faults
 
+    unfit = unfit_faults(scenario)
+    if unfit:
+        raise InputError.of("--world real", unfit)
     model: Path | None = None
     try:
         if real.parts == OWN_PARTS:
             wrong = preflight.place_faults() + preflight.package_faults()
             if not wrong:
-                model = model_folder(real.options.get("model") or kind_for(scenario))
+                model = model_folder(real.options.get("model") or scenario.real.model or kind_for(scenario))
         preflight.check(scenario, model)
     except ConfigError as error:
         raise InputError(f"--world real: {error}") from None
     if model is None:
         return real
-    plane = "sqlite" if scenario.real.data_plane == "sqlite" else "auto"  # TransferQueue, where it is installed
-    return msgspec.structs.replace(real, options={"data_plane": plane, **real.options, "model": str(model)})
+    sizes = {"data_plane": scenario.real.data_plane} if scenario.real.data_plane else {}
+    return msgspec.structs.replace(real, options={**sizes, **real.options, "model": str(model)})
 
 
 @contextmanager
@@ -227,6 +231,8 @@ class Lives:
     def _saved(
         self, stem: str, life: Any, item: PlanItem | None, external: tuple[External, External] = (NOTHING, NOTHING)
     ) -> tuple[SavedLife, Packed]:
+        from real.faults import effects_of
+
         status: RunStatus = life.status
         saved = SavedLife(
             name=stem,
@@ -237,7 +243,7 @@ class Lives:
             events=len(life.records),
             steps=0,
             time_s=life.records[-1].time if life.records else 0.0,
-            effects=dict(life.outcome.effects),
+            effects=effects_of(self.scenario, life.number, life.outcome.effects, life.records),
             external=external,
         )
         history, start, end = life_files(stem)

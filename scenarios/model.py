@@ -53,7 +53,8 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
 class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What is other in the real world: a smaller load, longer times, and what its parts are made of (None: as everywhere).
 
-    ``job`` are values of the job by dotted key. ``model``: dense, moe, vl, or the path of one. ``limit_s``: real seconds that
+    ``job`` are values of the job by dotted key. ``model``: dense, moe, vl, or the path of one ('': the kind that the scenario
+    needs). ``data_plane``: transfer-queue or sqlite ('': the first, where it is installed). ``limit_s``: real seconds that
     one life may take. ``slack_s``: seconds of the core that judges of times allow beyond their bounds.
     """
 
@@ -63,8 +64,8 @@ class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     train_steps: int | None = None
     job: dict[str, Any] = msgspec.field(default_factory=dict)
-    model: str = "dense"
-    data_plane: str = "transfer-queue"  # or sqlite
+    model: str = ""
+    data_plane: str = ""
     limit_s: float = 300.0
     slack_s: float = 10.0
 
@@ -235,8 +236,8 @@ class RealTable(Table):
     workers: int | None = Field(default=None, ge=1, le=PROCESSES_MAX)
     train_steps: int | None = Field(default=None, ge=1)
     job: dict[str, Any] = {}
-    model: str = Field(default="dense", min_length=1)
-    data_plane: Literal["transfer-queue", "sqlite"] = "transfer-queue"
+    model: str = ""
+    data_plane: Literal["", "transfer-queue", "sqlite"] = ""
     limit_s: float = Field(default=300.0, gt=0.0, le=100_000.0)
     slack_s: float = Field(default=10.0, ge=0.0, le=100_000.0)
 

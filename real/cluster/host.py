@@ -15,7 +15,9 @@ from protocol.job import processes
 from protocol.judging import RunStatus
 from protocol.parts import Factory, Parts
 from real.cluster.setting import LifeSetting
-from real.faults import acts_of
+from real.fault_links import LinkFaults
+from real.faults import acts_of, bends_messages
+from real.killer.control import Control
 from real.outside import LocalServed
 from real.processes import Job, RealTask
 from real.recorder import Recorder, counts_of
@@ -68,9 +70,12 @@ class Host:
         self.addresses: dict[str, tuple[str, int]] = {}
         history = Path(setting.history)
         before = counts_of(history, name) if incarnation > 1 else {}
-        self.recorder = Recorder(history, setting.life, acts=acts_of(setting, name), counts=before)
+        self.faults = LinkFaults(Control(setting.control).ask, lambda event: self.job.record(name, event), setting.time_scale)
+        self.bent = bends_messages(setting.scenario, name)
+        self.recorder = Recorder(history, setting.life, acts=acts_of(setting, name, self.faults), counts=before)
         self.job = self._job()
-        self.served = LocalServed(self.job.process(name))
+        local = LocalServed(self.job.process(name))
+        self.served: Served = self.faults.door(local) if self.bent else local
         self.equipment: Equipment | None = None
 
     def _job(self) -> Job:
@@ -106,7 +111,7 @@ class Host:
                 await old.close()
 
     def _with_faults(self, peer: str, link: Link) -> Link:
-        return link
+        return self.faults.link(peer, link) if self.bent else link
 
     async def clean_up(self, began: float) -> RunStatus:
         """The first stage of a life, in the name of this process."""

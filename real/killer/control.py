@@ -49,6 +49,21 @@ class Release(Ask, frozen=True):
     fault: int
 
 
+class Armed(Ask, frozen=True):
+    """A fault on messages waits for one of them."""
+
+    verb: str
+    detail: str
+    fault: int
+
+
+class InVain(Ask, frozen=True):
+    """What a fault on messages waited for has come, and nothing became of it."""
+
+    fault: int
+    why: str
+
+
 class Told(Ask, frozen=True):
     """A fault on messages took effect, as ``detail`` says."""
 
@@ -83,7 +98,9 @@ class Answer(msgspec.Struct, frozen=True):
     done: bool = True
 
 
-Asked = Union[Crash, Kill, Stall, Hold, Release, Told, Booted, Follow, Died, StartAgain]  # noqa: UP007
+Asked = Union[  # noqa: UP007
+    Crash, Kill, Stall, Hold, Release, Armed, InVain, Told, Booted, Follow, Died, StartAgain
+]  # fmt: skip
 
 read_ask = msgspec.json.Decoder(Asked).decode
 read_answer = msgspec.json.Decoder(Answer).decode

@@ -16,12 +16,14 @@ from signal import SIGCONT
 from protocol.history import Event, FaultInjected, ProcessContinued, ProcessKilled, ProcessStalled
 from real.killer.control import (
     Answer,
+    Armed,
     Ask,
     Booted,
     Crash,
     Died,
     Follow,
     Hold,
+    InVain,
     Kill,
     Release,
     Stall,
@@ -34,6 +36,7 @@ from real.killer.family import kill_all, send, stop_all
 from real.recorder import Recorder
 
 JOB = "job"
+ARMED_ONLY = "it was armed, and what it waits for never came"
 
 
 class Killer:
@@ -108,6 +111,13 @@ class Killer:
                 self._hold(process, fault)
             case Release(fault):
                 self._event(fault).set()
+            case Armed(verb, detail, fault):
+                with self._lock:
+                    self.effects.setdefault(fault, ARMED_ONLY)
+                    self.record(FaultInjected(verb, detail))
+            case InVain(fault, why):
+                with self._lock:
+                    self.effects[fault] = self.effects.get(fault, why) and why
             case Told(verb, detail, fault):
                 self._took_effect(fault, verb, detail)
             case StartAgain(process, incarnation, fault):

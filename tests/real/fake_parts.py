@@ -10,7 +10,7 @@ from real.cluster.doors import Doors
 from real.cluster.host import Equipment
 from real.cluster.setting import LifeSetting
 from real.data_plane.sqlite_plane import SqlitePlane
-from sim.environments import environment, layout_of
+from sim import environments
 from sim.fake_engine import FakeEngine
 from sim.fake_trainer import FakeTrainer
 
@@ -21,10 +21,10 @@ async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipme
     return Equipment(
         parts=Parts(
             engine=lambda rt: FakeEngine(rt, profile),
-            environment=lambda rt: environment(scenario.environment, rt, profile),
+            environment=lambda rt: environments.environment(scenario.environment, rt, profile),
             data_plane=lambda rt: SqlitePlane(rt, Path(setting.root)),
             trainer=lambda rt: FakeTrainer(rt, job, profile),
-            participants=lambda instance: layout_of(scenario.environment).participants,
+            participants=lambda instance: environments.layout_of(scenario.environment).participants,
             services=scenario.contract.effects,
             secret=setting.secret,
         ),

@@ -14,7 +14,7 @@ from small_file import SMALL
 
 from protocol.history import Record, Restored
 from protocol.judging import Judge, Violation
-from rollproof import commands, running, showing, sweeping
+from rollproof import commands, finishing, running, showing, sweeping
 from rollproof.cli import main
 from rollproof.tokens import read_token
 
@@ -44,7 +44,7 @@ def small(tmp_path: Path) -> str:
 
 @pytest.fixture
 def broken_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands, running, showing, sweeping):
+    for module in (commands, finishing, running, showing, sweeping):
         monkeypatch.setattr(module, "JUDGES", (NeverRestored,))
 
 

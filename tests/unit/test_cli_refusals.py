@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rollproof import commands
+from rollproof import finishing
 from rollproof.cli import main
 
 
@@ -95,7 +95,7 @@ def test_a_run_that_dies_leaves_no_half_written_folder(tmp_path: Path, monkeypat
     def die(*_: object, **__: object) -> None:
         raise RuntimeError("the machine went away")
 
-    monkeypatch.setattr(commands, "run_and_save", die)
+    monkeypatch.setattr(finishing, "run_and_save", die)
     with pytest.raises(RuntimeError, match="the machine went away"):
         main(["run", "sibling", "--out", str(tmp_path / "a" / "b")])
     assert list(tmp_path.iterdir()) == []

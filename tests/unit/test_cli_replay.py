@@ -12,7 +12,7 @@ import pytest
 from test_cli import SMALL, NeverRestored, object_of
 
 from protocol.history import FORMAT, ProcessStarted
-from rollproof import commands, running, saving, showing, sweeping
+from rollproof import commands, finishing, running, saving, showing, sweeping
 from rollproof.cli import main
 from rollproof.command import TOKEN_FILE, Command
 from rollproof.tokens import LENGTH_MAX, parse_token
@@ -35,7 +35,7 @@ def small(tmp_path: Path) -> str:
 
 
 def break_judges(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands, running, showing, sweeping):
+    for module in (commands, finishing, running, showing, sweeping):
         monkeypatch.setattr(module, "JUDGES", (NeverRestored,))
 
 
@@ -127,7 +127,7 @@ def test_a_run_is_on_disk_before_it_is_judged(
 
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr(commands, "judge_saved", die)
+        patched.setattr(finishing, "judge_saved", die)
         assert main(["run", small, "--crash", PUBLISHED, "--out", str(out)]) == 2
     assert "interrupted" in capsys.readouterr().err
     assert run(capsys, "judge", str(out))[1]["verdict"] == "HELD"

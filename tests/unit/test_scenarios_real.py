@@ -144,7 +144,7 @@ def test_a_scenario_without_the_table_is_the_same_in_the_real_world() -> None:
     [
         ("groups = 0\n", "real.groups is 0"),
         ("colour = 'red'\n", "real.colour is not a known key"),
-        ("data_plane = 'redis'\n", "it must be 'transfer-queue' or 'sqlite'"),
+        ("data_plane = 'redis'\n", "it must be '', 'transfer-queue' or 'sqlite'"),
         ("profile = {}\n", "real.profile is not a known key"),
         ("[real.job]\ngym_instances = 2\n", "real.job.gym_instances is the load's: write it as real.gym_instances"),
         ("[real.job]\nmax_new_token = 2\n", "job.max_new_token is not a known key"),
