@@ -21,6 +21,7 @@ from rollproof.doctor import examine
 from rollproof.judging import judge_saved
 from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
 from rollproof.loading import other_scenario, read_scenario
+from rollproof.models_cli import models_app
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
 from rollproof.options import (
     NO_CRASH,
@@ -67,6 +68,7 @@ app = typer.Typer(
 )
 scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come with rollproof, and checks of your own.")
 app.add_typer(scenarios_app, name="scenarios")
+app.add_typer(models_app, name="models")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
 LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
@@ -424,7 +426,7 @@ def _later_command(name: str) -> None:
         raise InputError(f"the command {name!r} comes with a later step of this project")
 
 
-for _name in ("parity", "shrink", "models", "calibrate"):
+for _name in ("parity", "shrink", "calibrate"):
     _later_command(_name)
 
 
