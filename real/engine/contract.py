@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,7 +25,7 @@ from real.engine.vllm_engine import VllmEngine, boot
 from real.engine.weights import weights_folder
 
 PROMPT = tuple(range(60, 100))
-SEEDED = {"temperature": 1.0, "seed": 1}  # of more than 100 tokens
+SEEDED: dict[str, Any] = {"temperature": 1.0, "seed": 1}  # of more than 100 tokens
 CUTS = (1, 7, 13, 22)
 CALLS = 16  # at once
 UNDER_TEST = "under test"
@@ -41,7 +42,8 @@ def must(holds: bool, what: str) -> None:
 
 async def going_on_is_exact(engine: VllmEngine, rt: Runtime) -> None:
     """A call that goes on after a prefix has the tokens, logprobs and routes of one that was never cut, drawn or not."""
-    for name, sampling in (("greedy", {"temperature": 0.0}), ("seeded", SEEDED), ("unseeded", {"temperature": 1.0})):
+    greedy: dict[str, Any] = {"temperature": 0.0}
+    for name, sampling in (("greedy", greedy), ("seeded", SEEDED), ("unseeded", {"temperature": 1.0})):
         whole = await finished(engine, call_of(name, PROMPT, **sampling))
         for count in (count for count in CUTS if count < len(whole.tokens)):
             prefix = Answer(whole.tokens[:count], whole.logprobs[:count], "")

@@ -114,7 +114,7 @@ def prepare(settings: EngineSettings) -> None:
 
 
 def settings_of(model: Path, *, routes: bool | None = None, device: str = "", seed: int = 0, media: str = "") -> EngineSettings:
-    """For a model folder on this machine. ``routes`` None: where the model is a mixture of experts. ``media``: its images' folder.
+    """For a model folder on this machine. ``routes`` None: where the model is a mixture of experts. ``media``: folder of images.
 
     Raises ConfigError that says what is wrong with the folder."""
     config = read_config(model)
