@@ -22,6 +22,7 @@ from rollproof.finishing import EXIT, finish_run
 from rollproof.judging import judge_saved
 from rollproof.levels import levels_of, refuse_beside, show_levels, sweep_levels
 from rollproof.loading import other_scenario, read_scenario
+from rollproof.models_cli import models_app
 from rollproof.mutating import chosen, run_selected, show_matrix, show_trial, try_file
 from rollproof.options import (
     later,
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come with rollproof, and checks of your own.")
 app.add_typer(scenarios_app, name="scenarios")
+app.add_typer(models_app, name="models")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
 LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
@@ -392,7 +394,7 @@ def bench_command(
         str,
         typer.Argument(
             help="ledger: a drain check against a full scan. prefix-io: what cuts and restores ask of the data plane. "
-            "routes: route reads of a cut, call by call and grouped.",
+            "routes: route reads of a cut, call by call and grouped. real-routes: the same on this host's vLLM.",
             metavar="NAME",
         ),
     ],
@@ -416,7 +418,7 @@ def _later_command(name: str) -> None:
         raise InputError(f"the command {name!r} comes with a later step of this project")
 
 
-for _name in ("parity", "shrink", "models"):
+for _name in ("parity", "shrink"):
     _later_command(_name)
 
 
@@ -425,6 +427,6 @@ for _name in ("parity", "shrink", "models"):
 
 def _only_simulated(world: str) -> None:
     if world == "real":
-        later("--world real", world)
+        raise InputError("--world real: points are enumerated in the simulator; run SCENARIO --world real --crash PLAN does one for real")
     if world != "sim":
         raise InputError(f"--world is {world!r}: it must be sim")

@@ -113,8 +113,8 @@ def prepare(settings: EngineSettings) -> None:
     companions.cure()
 
 
-def settings_of(model: Path, *, routes: bool | None = None, device: str = "", seed: int = 0) -> EngineSettings:
-    """For a model folder on this machine. ``routes`` None: where the model is a mixture of experts.
+def settings_of(model: Path, *, routes: bool | None = None, device: str = "", seed: int = 0, media: str = "") -> EngineSettings:
+    """For a model folder on this machine. ``routes`` None: where the model is a mixture of experts. ``media``: folder of images.
 
     Raises ConfigError that says what is wrong with the folder."""
     config = read_config(model)
@@ -122,7 +122,7 @@ def settings_of(model: Path, *, routes: bool | None = None, device: str = "", se
     if routes and not experts:
         raise ConfigError(f"{model}/config.json: {config.get('model_type')} has no experts whose routes could be replayed")
     device = device or this_device()
-    found: dict[str, Any] = {"model": str(model), "device": device, "seed": seed, "vision": VISION_KEY in config}
+    found: dict[str, Any] = {"model": str(model), "device": device, "seed": seed, "vision": VISION_KEY in config, "media": media}
     found["routes"] = experts if routes is None else routes
     length = int(config.get("text_config", config).get("max_position_embeddings", 1024))
     found["max_model_len"] = min(length, 1024 if device == CPU else 4096)

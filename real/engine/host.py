@@ -72,6 +72,9 @@ class Host:
         self.lives = 0
         self.events: list[Event] = []  # of the last one
 
+    def made(self, rt: Runtime) -> VllmEngine:
+        return self.booted.engine(rt, self.root)
+
     async def life(self, use: Callable[[VllmEngine, Runtime], Awaitable[T]], limit_s: float = 120.0) -> T:
         """One life in which ``use`` has the engine; raises what it raises."""
         self.lives += 1
@@ -79,7 +82,7 @@ class Host:
         failed: list[Exception] = []
 
         async def controller(rt: Runtime) -> None:
-            engine = self.booted.engine(rt, self.root)
+            engine = self.made(rt)
             engine.version = 0
             try:
                 found.append(await use(engine, rt))

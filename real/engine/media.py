@@ -68,11 +68,12 @@ class MediaReader:
         return path
 
     def _preprocess(self, source: MediaSource) -> Media:
+        image = self._open(source)
         if self._processor is None:
             from transformers import AutoImageProcessor
 
             self._processor = AutoImageProcessor.from_pretrained(self.settings.model)
-        made = self._processor(images=[self._open(source)], return_tensors="np")
+        made = self._processor(images=[image], return_tensors="np")
         tensors = tuple((name, str(made[name].dtype), tuple(made[name].shape), made[name].tobytes()) for name in sorted(made))
         return Media(source, tensors)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import shutil
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
+from engine_bench import GREEDY, NEEDS_VLLM, PROMPT, SEEDED, EngineBench, cut
 
 from protocol.data_plane.digests import generated_digest
 from protocol.errors import Cause, Refusal
@@ -25,66 +23,15 @@ from real.engine.host import Answer, Host, answer_of, call_of, finished
 from real.engine.vllm_engine import VllmEngine, boot
 from real.engine.weights import weights_folder
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="the extra 'real' is not installed"),
-]
+pytestmark = [pytest.mark.real, NEEDS_VLLM]
 
-T = TypeVar("T")
-PROMPT = tuple(range(60, 100))
-GREEDY, SEEDED = {"temperature": 0.0}, {"temperature": 1.0, "seed": 7}
+
+@pytest.fixture
+def bench(real_engine: EngineBench) -> EngineBench:
+    return real_engine
+
+
 ROW = 4  # bytes of a route row: two layers, two experts
-
-
-class Bench:
-    """The engine, and the loop that it lives on."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, host: Host, model: Path) -> None:
-        self.loop = loop
-        self.host = host
-        self.model = model
-
-    def life(self, use: Callable[[VllmEngine, Runtime], Awaitable[T]]) -> T:
-        return self.loop.run_until_complete(self.host.life(use))
-
-    def ask(self, *calls: EngineCall) -> list[Answer]:
-        """All of them at once."""
-
-        async def use(engine: VllmEngine, rt: Runtime) -> list[Answer]:
-            outputs = [engine.start(call) for call in calls]
-            for output in outputs:
-                await output.done()
-            return [answer_of(output) for output in outputs]
-
-        return self.life(use)
-
-    def leave_weights(self, version: int, folder: Path) -> str:
-        """As a trainer would, for the life that comes next."""
-        place = weights_folder(self.host.root, self.host.lives + 1, version)
-        shutil.copytree(folder, place)
-        digest = models.file_digest(place / models.WEIGHTS)
-        models.name_weights(place, version, digest)
-        return digest
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    folder = tmp_path_factory.mktemp("engine")
-    models.make(folder / "moe", "moe")
-    loop = asyncio.new_event_loop()
-    booted = loop.run_until_complete(boot(settings_of(folder / "moe"), "under test"))
-    yield Bench(loop, Host(booted, folder / "run"), folder / "moe")
-    booted.close()
-    loop.close()
-
-
-def cut(answer: Answer, count: int) -> Answer:
-    """Its first tokens, as a cut would have kept them."""
-    return Answer(answer.tokens[:count], answer.logprobs[:count], "")
-
-
-def of_kind(bench: Bench, kind: type[T]) -> list[T]:
-    return [event for event in bench.host.events if isinstance(event, kind)]
 
 
 def assert_continues(whole: Answer, count: int, rest: Answer) -> None:
@@ -95,7 +42,9 @@ def assert_continues(whole: Answer, count: int, rest: Answer) -> None:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED, {"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9, "seed": 3}])
-def test_a_call_that_goes_on_after_any_prefix_is_the_call_that_was_never_cut(bench: Bench, sampling: dict[str, Any]) -> None:
+def test_a_call_that_goes_on_after_any_prefix_is_the_call_that_was_never_cut(
+    bench: EngineBench, sampling: dict[str, Any]
+) -> None:
     (whole,) = bench.ask(call_of("whole", PROMPT, **sampling))
     assert len(whole.tokens) == 40 or whole.finish == "stop"
     assert len(whole.routes) == ROW * (len(PROMPT) + len(whole.tokens) - 1)
@@ -105,16 +54,16 @@ def test_a_call_that_goes_on_after_any_prefix_is_the_call_that_was_never_cut(ben
         assert_continues(whole, count, rest)
 
 
-def test_draws_belong_to_the_seed_and_to_the_position(bench: Bench) -> None:
+def test_draws_belong_to_the_seed_and_to_the_position(bench: EngineBench) -> None:
     prompts = [PROMPT[:20], PROMPT[:20], PROMPT[:20], PROMPT[1:21]]
-    seeds = [1, 1, 2, 1]
+    seeds = [1, 1, 11, 1]
     answers = bench.ask(*(call_of(f"c{n}", prompts[n], temperature=1.0, seed=seed, limit=30) for n, seed in enumerate(seeds)))
     assert answers[0] == answers[1]
     assert answers[0].tokens != answers[2].tokens
     assert answers[0].tokens != answers[3].tokens
 
 
-def test_a_call_without_a_seed_is_drawn_again_by_who_it_is(bench: Bench) -> None:
+def test_a_call_without_a_seed_is_drawn_again_by_who_it_is(bench: EngineBench) -> None:
     first, again, other = bench.ask(
         call_of("a", PROMPT, ordinal=5), call_of("another-attempt", PROMPT, ordinal=5), call_of("b", PROMPT, ordinal=6)
     )
@@ -122,11 +71,11 @@ def test_a_call_without_a_seed_is_drawn_again_by_who_it_is(bench: Bench) -> None
     assert first.tokens != other.tokens
 
 
-def test_a_running_call_publishes_tokens_logprobs_and_rows_and_an_abort_keeps_them(bench: Bench) -> None:
+def test_a_running_call_publishes_tokens_logprobs_and_rows_and_an_abort_keeps_them(bench: EngineBench) -> None:
     async def use(engine: VllmEngine, rt: Runtime) -> tuple[list[tuple[int, int, int]], Answer, bytes]:
         output = engine.start(call_of("long", PROMPT, limit=900, **SEEDED))
         looks = []
-        while len(output.tokens) < 30:
+        while len(output.tokens) < 30 and not output.finish:
             looks.append((len(output.tokens), len(output.logprobs), output.routed))
             await output.more()
         (pieces,) = engine.route_pieces([("long", 0)])
@@ -141,27 +90,27 @@ def test_a_running_call_publishes_tokens_logprobs_and_rows_and_an_abort_keeps_th
     looks, kept, rows = bench.life(use)
     assert all(tokens == logprobs and routed == max(tokens - 1, 0) for tokens, logprobs, routed in looks)
     assert looks[0] == (0, 0, 0) and len({tokens for tokens, _, _ in looks}) > 5
-    aborted = of_kind(bench, EngineAborted)
+    aborted = bench.events(EngineAborted)
     assert aborted == [EngineAborted("long", len(kept.tokens))]
     (whole,) = bench.ask(call_of("whole", PROMPT, limit=len(kept.tokens), **SEEDED))
     assert whole.tokens == kept.tokens
     assert whole.routes.startswith(rows) and len(rows) >= ROW * len(PROMPT)
 
 
-def test_what_is_recorded_of_a_call_digests_all_of_it(bench: Bench) -> None:
+def test_what_is_recorded_of_a_call_digests_all_of_it(bench: EngineBench) -> None:
     (whole,) = bench.ask(call_of("whole", PROMPT, **SEEDED))
-    middle, end = of_kind(bench, TokensGenerated)
+    middle, end = bench.events(TokensGenerated)
     assert (middle.count, middle.content) == (20, "")
     assert (end.count, end.content) == (40, generated_digest(whole.tokens, whole.logprobs))
     (rest,) = bench.ask(call_of("cut", PROMPT, prefix=cut(whole, 13), **SEEDED))
-    assert of_kind(bench, EngineStarted) == [EngineStarted("cut", 13, 27, 7, 13)]
-    *_, ended = of_kind(bench, TokensGenerated)
+    assert bench.events(EngineStarted) == [EngineStarted("cut", 13, 27, 1, 13)]
+    *_, ended = bench.events(TokensGenerated)
     assert (ended.count, ended.content) == (40, end.content)
     assert ended.routes and ended.routes != end.routes  # of the carry and the prefix it says nothing
     assert rest.tokens == whole.tokens[13:]
 
 
-def test_a_child_call_has_its_parents_last_row_first(bench: Bench) -> None:
+def test_a_child_call_has_its_parents_last_row_first(bench: EngineBench) -> None:
     (parent,) = bench.ask(call_of("parent", PROMPT, **SEEDED))
     chain, reply = (*PROMPT, *parent.tokens), (70, 71, 72)
     child = msgspec.structs.replace(call_of("child", reply, temperature=0.0), context=chain, previous_length=len(chain), turn=1)
@@ -172,7 +121,7 @@ def test_a_child_call_has_its_parents_last_row_first(bench: Bench) -> None:
     assert expected.routes.startswith(parent.routes)
 
 
-def test_a_call_that_cannot_be_right_is_refused_before_it_begins(bench: Bench) -> None:
+def test_a_call_that_cannot_be_right_is_refused_before_it_begins(bench: EngineBench) -> None:
     good = call_of("good", PROMPT)
     for wrong, cause, text in (
         (msgspec.structs.replace(good, previous_length=3), Cause.BROKEN, "brings 0 tokens of its chain, which has 3"),
@@ -185,14 +134,14 @@ def test_a_call_that_cannot_be_right_is_refused_before_it_begins(bench: Bench) -
         assert refused.value.cause is cause
 
 
-def test_a_limit_ends_a_call_and_the_models_length_does_where_there_is_none(bench: Bench) -> None:
+def test_a_limit_ends_a_call_and_the_models_length_does_where_there_is_none(bench: EngineBench) -> None:
     unlimited = msgspec.structs.replace(call_of("none", PROMPT[:30] * 34, **GREEDY), limit=None)
     short, none = bench.ask(call_of("short", PROMPT, limit=3, **GREEDY), unlimited)
     assert (len(short.tokens), short.finish) == (3, "length")
     assert none.finish == "stop" or len(none.tokens) == 1024 - 30 * 34
 
 
-def test_a_stop_string_ends_a_call_and_is_no_part_of_its_text(bench: Bench) -> None:
+def test_a_stop_string_ends_a_call_and_is_no_part_of_its_text(bench: EngineBench) -> None:
     (whole,) = bench.ask(call_of("whole", PROMPT, **SEEDED))
 
     async def use(engine: VllmEngine, rt: Runtime) -> tuple[Answer, str, str]:
@@ -208,7 +157,7 @@ def test_a_stop_string_ends_a_call_and_is_no_part_of_its_text(bench: Bench) -> N
     assert said == plain
 
 
-def test_text_is_made_token_by_token_as_the_engine_makes_it_in_one_pass(bench: Bench) -> None:
+def test_text_is_made_token_by_token_as_the_engine_makes_it_in_one_pass(bench: EngineBench) -> None:
     async def use(engine: VllmEngine, rt: Runtime) -> list[tuple[str, str]]:
         end = engine.stop_tokens()[0]
         spoken = list(" Größe 語 🙂 ok".encode())
@@ -225,7 +174,7 @@ def test_text_is_made_token_by_token_as_the_engine_makes_it_in_one_pass(bench: B
 
 
 def test_weights_that_are_loaded_are_those_of_a_fresh_start_and_old_calls_end_under_the_old_ones(
-    bench: Bench, tmp_path: Path
+    bench: EngineBench, tmp_path: Path
 ) -> None:
     models.make(tmp_path / "new", "moe", seed=1)
     asked: Sequence[EngineCall] = [call_of(f"c{n}", PROMPT[n:], **SEEDED) for n in range(4)]
@@ -263,7 +212,7 @@ async def _fresh(folder: Path, asked: Sequence[EngineCall]) -> list[Answer]:
         booted.close()
 
 
-def test_weights_that_are_not_there_or_are_others_are_refused_and_those_before_stay(bench: Bench) -> None:
+def test_weights_that_are_not_there_or_are_others_are_refused_and_those_before_stay(bench: EngineBench) -> None:
     (before,) = bench.ask(call_of("before", PROMPT, **SEEDED))
     digest = bench.leave_weights(1, bench.model)
     bench.leave_weights(2, bench.model)
