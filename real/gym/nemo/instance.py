@@ -119,10 +119,10 @@ class NemoInstance:
         try:
             reply = await client.post("/run", json=run_body(task, rollout, word))
         except httpx.ConnectError as error:
-            return decide(chain, None, NoResult.SERVER_DIED, str(error), self.gym.servers.dead())
+            return decide(chain, None, NoResult.SERVER_DIED, str(error), await self.gym.servers.dead())
         except httpx.TransportError as error:
-            return decide(chain, None, NoResult.DISCONNECTED, f"{type(error).__name__} {error}", self.gym.servers.dead())
-        return decide(chain, reply, None, "", self.gym.servers.dead())
+            return decide(chain, None, NoResult.DISCONNECTED, f"{type(error).__name__} {error}", await self.gym.servers.dead())
+        return decide(chain, reply, None, "", await self.gym.servers.dead())
 
 
 def run_body(task: PromptTask, rollout: str, word: str) -> dict[str, Any]:

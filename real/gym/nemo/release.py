@@ -150,12 +150,12 @@ def configuration(settings: NemoSettings, model: str, resources_port: int, agent
 
 
 class NemoServers:
-    """The resources server and the agent of one Gym process: ``agent`` is the agent's address."""
+    """The resources server and the agent of one Gym process, and their addresses."""
 
     def __init__(self, settings: NemoSettings, scratch: Path) -> None:
         self.settings = settings
         self.scratch = scratch
-        self.agent = ""
+        self.agent = self.resources = ""
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, model: str, steps_max: int) -> Installed:
@@ -171,12 +171,17 @@ class NemoServers:
         except BaseException:
             await self.stop()
             raise
-        self.agent = f"http://{LOOPBACK}:{ports[1]}"
+        self.resources, self.agent = (f"http://{LOOPBACK}:{port}" for port in ports)
         return installed
 
-    def dead(self) -> str:
-        """Which server has ended by itself, '' if none has."""
-        return next((name for name, process in self._running.items() if process.returncode is not None), "")
+    async def dead(self) -> str:
+        """Which server does not serve any more, '' if both do. The resources server is asked: a process's end is heard of after
+        its connections have broken, and an episode that broke with them may have been answered by then."""
+        ended = next((name for name, process in self._running.items() if process.returncode is not None), "")
+        if ended:
+            return ended
+        async with loopback_client(self.resources) as client:
+            return "" if await answers(client) else RESOURCES
 
     async def stop(self) -> None:
         for process in self._running.values():
