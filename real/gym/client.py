@@ -32,10 +32,11 @@ IDLE_S = 30.0  # how long a connection is kept for the next call: less than the 
 
 
 def loopback_client(address: str = "") -> httpx.AsyncClient:
-    """For servers of this host: no proxy of the environment, as many connections as there are calls."""
+    """For servers of this host: no proxy of the environment, no certificates to read, as many connections as there are calls."""
     return httpx.AsyncClient(
         base_url=address,
         trust_env=False,
+        verify=False,
         follow_redirects=False,
         timeout=httpx.Timeout(None, connect=CONNECT_S),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_S),
@@ -60,7 +61,7 @@ class GymLink:
                 response = await self._client.post(
                     route_of(message), content=encode_message(message), headers=self._headers_of(message)
                 )
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise self._lost(kind, error) from error
         if response.status_code != 200:
             raise self._failure(kind, response.status_code, response.content)
@@ -79,7 +80,7 @@ class GymLink:
                     if item is None:
                         return
                     yield item
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise self._lost(kind, error) from error
         raise Lost(f"the stream of {kind.__name__} from {self.peer} broke off before its end")
 
