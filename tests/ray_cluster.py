@@ -35,10 +35,7 @@ def cluster() -> Iterator[None]:
     services.resolve_ip_for_localhost, services.get_node_ip_address = (lambda host: host), (lambda *_, **__: "127.0.0.1")
     folder = tempfile.mkdtemp(prefix="rp-")
     try:
-        ray.init(
-            address="local", _node_ip_address="127.0.0.1", num_cpus=CPUS, include_dashboard=False, log_to_driver=False,
-            object_store_memory=80 << 20, _temp_dir=folder,
-        )  # fmt: skip
+        _start(folder)
         yield
     finally:
         born = psutil.Process().children(recursive=True)
@@ -49,6 +46,24 @@ def cluster() -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
     left = psutil.wait_procs(born, timeout=GONE_S)[1]
     assert left == [], "processes of the cluster are left"
+
+
+def _start(folder: str) -> None:
+    """Ray gives its own processes 30 s to come up: a machine that is busy with other things may need a second try."""
+    import ray
+
+    for left in (1, 0):
+        try:
+            ray.init(
+                address="local", _node_ip_address="127.0.0.1", num_cpus=CPUS, include_dashboard=False, log_to_driver=False,
+                object_store_memory=80 << 20, _temp_dir=folder,
+            )  # fmt: skip
+        except Exception as error:
+            ray.shutdown()
+            if not left or "timed out during startup" not in str(error):
+                raise
+        else:
+            return
 
 
 def stop_transfer_queue() -> None:

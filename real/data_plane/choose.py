@@ -58,8 +58,3 @@ async def boot(choice: Choice, incarnation: int = 1, settings: TransferQueueSett
     settings = settings or TransferQueueSettings()
     service = await boot_transfer_queue(settings)
     return lambda rt, root: TransferQueuePlane(rt, root, settings, service)
-
-
-def data_plane(rt: Runtime, root: Path, choice: Choice, settings: TransferQueueSettings | None = None) -> DataPlane:
-    """The process's part, which starts what it needs when the life has begun. ``root`` is the run's folder."""
-    return TransferQueuePlane(rt, root, settings) if choice.kind == TRANSFER_QUEUE else SqlitePlane(rt, root)

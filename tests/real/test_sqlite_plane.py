@@ -26,7 +26,7 @@ from protocol.messages import (
 )
 from protocol.runtime import Runtime
 from real.data_plane import choose as choosing
-from real.data_plane.choose import choose, data_plane
+from real.data_plane.choose import boot, choose
 from real.data_plane.serving import DataPlane
 from real.data_plane.sqlite_plane import FILE, SqlitePlane, SqliteRows
 
@@ -163,8 +163,7 @@ def test_sqlite_is_chosen_and_the_reason_told_where_transfer_queue_is_not(monkey
     assert choose() == ("sqlite", "TransferQueue is not installed: rows are kept in SQLite")
     with pytest.raises(ConfigError, match=r"pip install TransferQueue==0\.1\.11"):
         choose("transfer-queue")
-    rt: Any = type("Rt", (), {"life": 1, "me": DATA_PLANE, "incarnation": 1, "queue": lambda self: None})()
-    assert isinstance(data_plane(rt, Path("run"), choose()), SqlitePlane)
+    assert asyncio.run(boot(choose())) is SqlitePlane
 
 
 def test_another_release_of_transfer_queue_is_not_taken_on_trust(monkeypatch: pytest.MonkeyPatch) -> None:
