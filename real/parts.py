@@ -106,11 +106,13 @@ def _none_here(rt: Runtime) -> NoReturn:
 
 
 async def _engine(setting: LifeSetting) -> tuple[Callable[[Runtime], Engine], Any]:
+    from real.engine.plain import PlainCalls
     from real.engine.vllm_engine import boot
 
-    booted = await boot(engine_settings(setting))
+    settings = engine_settings(setting)
+    booted = await boot(settings)
     root = Path(setting.root)
-    return lambda rt: booted.engine(rt, root), None
+    return lambda rt: booted.engine(rt, root), PlainCalls(booted.llm, booted.tokenizer, settings.max_model_len)
 
 
 def _environment(

@@ -97,7 +97,8 @@ def test_a_process_that_is_killed_alone_starts_again_and_counts_on(tmp_path: Pat
 
 def test_a_job_ends_with_whoever_started_its_supervisor(tmp_path: Path) -> None:
     setting = LifeSetting(
-        scenario=small(), root=str(tmp_path / "run"), history=str(tmp_path / "life-1.jsonl"), life=1, seed=1, parts="fake_parts:equip",
+        scenario=small(), root=str(tmp_path / "run"), history=str(tmp_path / "life-1.jsonl"), life=1, seed=1,
+        parts="fake_parts:equip",
         control=str(tmp_path / "control"), mark=f"rollproof-test-{os.getpid()}", scratch=str(tmp_path),
     )  # fmt: skip
     (tmp_path / "run").mkdir()

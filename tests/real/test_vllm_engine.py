@@ -233,7 +233,7 @@ def test_weights_that_are_not_there_or_are_others_are_refused_and_those_before_s
     assert bench.life(use) == before
 
 
-def test_a_plain_call_is_answered_as_a_captured_one_and_recorded_nowhere(bench: Bench) -> None:
+def test_a_plain_call_is_answered_as_a_captured_one_and_recorded_nowhere(bench: EngineBench) -> None:
     from real.engine.plain import PlainCalls
 
     prompt = tuple(range(60, 100))
