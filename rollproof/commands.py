@@ -427,6 +427,6 @@ for _name in ("parity", "shrink"):
 
 def _only_simulated(world: str) -> None:
     if world == "real":
-        raise InputError("--world real: points are enumerated in the simulator; run SCENARIO --world real --crash PLAN does one for real")
+        raise InputError("--world real: points are enumerated in the simulator; run --world real --crash PLAN does one for real")
     if world != "sim":
         raise InputError(f"--world is {world!r}: it must be sim")

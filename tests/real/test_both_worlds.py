@@ -1,0 +1,46 @@
+"""The same scenario file is run in the simulator and for real, and the verdicts agree.
+
+Three of the files are run here, all ten by ``make nightly``. A real run is the reference, the lives of its plan, and the judges.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from real import preflight
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+LACKING = preflight.package_faults()
+CI = ("turn", "prefix", "second-crash")
+NIGHTLY = ("sibling", "refusal", "lost-row", "gym-stall", "worker-kill", "data-plane-kill", "trainer-only")
+LIMIT_S = 1_500.0
+
+
+def run(name: str, *options: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "rollproof", "run", name, "--json", *options],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1, 3), done.stderr[-3000:]
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.skipif(bool(LACKING), reason="; ".join(LACKING))
+@pytest.mark.parametrize(
+    "name", [*CI, *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY)]
+)  # fmt: skip
+def test_the_verdicts_of_both_worlds_agree(name: str, tmp_path: Path) -> None:
+    simulated, real = run(name), run(name, "--world", "real", "--out", str(tmp_path / "real"))
+    assert real["verdict"] == simulated["verdict"] == "HELD", (real["violations"], real["messages"])
+    assert [life["outcome"] for life in real["lives"]] == [life["outcome"] for life in simulated["lives"]]
+    assert [life["address"] for life in real["lives"]] == [life["address"] for life in simulated["lives"]]
+    verdicts = {row["invariant"]: row["verdict"] for row in real["judges"]}
+    reached = {row["invariant"] for row in simulated["judges"] if row["verdict"] == "HELD"}
+    assert {name: verdicts[name] for name in reached if verdicts[name] not in ("HELD", "N/A")} == {}
