@@ -141,8 +141,9 @@ class Killer:
                 return
             self.dead.add(process)
             self._tell(Died(process))
-            kill_all([pid])
+            stop_all([pid])  # recorded before anybody can see the connections break
             self.record(ProcessKilled(process))
+            kill_all([pid])
             if restart_s is not None:
                 self.effects[fault] = f"{process} died, and the life was over before it started again"
         if restart_s is None:
