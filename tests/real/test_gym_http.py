@@ -239,6 +239,20 @@ def test_an_address_is_told_only_when_it_is_listened_at() -> None:
             assert connection.getpeername() == listening.getsockname()  # nobody has accepted it yet
 
 
+def test_small_answers_are_not_held_back() -> None:
+    """Two small writes that wait for each other's acknowledgement take 40 ms and more (Nagle, delayed ACK)."""
+
+    async def play() -> list[int]:
+        async with Served(Behind()) as served:
+            await served.link.call(resume())
+            connections = list(served.server._server.server_state.connections)
+            sockets = [connection.transport.get_extra_info("socket") for connection in connections]
+            return [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets]
+
+    found = asyncio.run(play())
+    assert found and all(found)
+
+
 def test_a_server_without_checkpoint_routes_is_no_participant_and_is_named() -> None:
     async def play() -> ProtocolError:
         server = Listening(FastAPI(), listen("a server"))
