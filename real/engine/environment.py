@@ -18,7 +18,7 @@ from protocol.errors import ConfigError
 from real.engine import companions
 
 CPU, CUDA = "cpu", "cuda"
-PLUGINS = ("rollproof_draws", "rollproof_moe_reload", "rollproof_routes")  # entry points of pyproject.toml
+PLUGINS = ("rollproof_draws", "rollproof_moe_reload", "rollproof_orphans", "rollproof_routes")  # entry points of pyproject.toml
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")  # in a config.json
 VISION_KEY = "vision_config"
 INVARIANT_FROM = (8, 0)  # compute capability that batch-invariant kernels need

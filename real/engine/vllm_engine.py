@@ -36,6 +36,7 @@ from real.engine.weights import proved, weights_folder
 UNREADABLE = "\ufffd"
 LAST_TOKENS = 8  # no character is longer
 SEED_BITS = 63
+WATCH_S = 1.0
 
 
 async def boot(settings: EngineSettings, proof: str | None = None) -> BootedEngine:
@@ -96,6 +97,7 @@ class VllmEngine:
             None  # whose weights are loaded; None: a load is under way or has failed, or none was asked for
         )
         self.pictures = MediaReader(booted.settings, booted.llm)
+        rt.spawn(self._watch(), "engine-core")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -104,6 +106,12 @@ class VllmEngine:
     @property
     def layout(self) -> RouteLayout | None:
         return self.booted.capabilities.routes
+
+    async def _watch(self) -> None:
+        """A core that has died ends this process, also while nobody asks anything of it."""
+        while True:
+            await self.rt.sleep(WATCH_S)
+            await self.llm.check_health()
 
     # --- weights
 
