@@ -93,8 +93,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
             out["VLLM_PLUGINS"] = ",".join(name for name in PLUGINS if name != "rollproof_draws")
         if self.device == CPU:
             out |= ON_CPU | {"VLLM_CPU_KVCACHE_SPACE": f"{self.memory:g}"}
-        elif self.batch_invariant:
+            return out
+        if self.batch_invariant:
             out["VLLM_BATCH_INVARIANT"] = "1"
+        if self.routes:
+            out["VLLM_USE_V2_MODEL_RUNNER"] = "1"  # the only one there that returns them
         return out
 
 
