@@ -18,7 +18,7 @@ from protocol.errors import ConfigError
 from real.engine import companions
 
 CPU, CUDA = "cpu", "cuda"
-PLUGINS = ("rollproof_draws", "rollproof_moe_reload", "rollproof_routes")  # entry points of pyproject.toml
+PLUGINS = ("rollproof_draws", "rollproof_moe_reload", "rollproof_orphans", "rollproof_routes")  # entry points of pyproject.toml
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")  # in a config.json
 VISION_KEY = "vision_config"
 INVARIANT_FROM = (8, 0)  # compute capability that batch-invariant kernels need
@@ -93,8 +93,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
             out["VLLM_PLUGINS"] = ",".join(name for name in PLUGINS if name != "rollproof_draws")
         if self.device == CPU:
             out |= ON_CPU | {"VLLM_CPU_KVCACHE_SPACE": f"{self.memory:g}"}
-        elif self.batch_invariant:
+            return out
+        if self.batch_invariant:
             out["VLLM_BATCH_INVARIANT"] = "1"
+        if self.routes:
+            out["VLLM_USE_V2_MODEL_RUNNER"] = "1"  # the only one there that returns them
         return out
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from protocol.data_plane.digests import generated_digest
 from protocol.data_plane.extras import RouteBlock
 from protocol.data_plane.routes import boundary_rows, digests_added, from_engine, routes_digest, rows_between, wire_dtype
-from protocol.errors import ProtocolError
+from protocol.errors import ConfigError, ProtocolError
 from protocol.history import EngineAborted, TokensGenerated
 from protocol.parts import EngineCall, RouteLayout, RoutePiece
 from protocol.runtime import Runtime, Task
@@ -81,6 +81,8 @@ class VllmOutput:
 
     def take(self, output: Any) -> None:
         """One of vLLM's outputs of this request."""
+        if self.finish:  # it was given up meanwhile
+            return
         self.newest = output
         completion = output.outputs[0]
         tokens, logprobs = completion.token_ids, completion.logprobs or ()
@@ -104,11 +106,19 @@ class VllmOutput:
             self.appended.append(VllmPiece(array))
             self.rows += len(array)
 
+    def _take_whole(self, array: Any) -> None:
+        """The last output has all rows; the running request is gone, and with it the list that had the last of them."""
+        if len(array) < self.rows:
+            raise ConfigError(f"{self.request}: vllm has {len(array)} route rows at the end, it had published {self.rows}")
+        self.whole = (VllmPiece(array),)
+        if len(array) > self.rows:
+            self.appended.append(VllmPiece(array[self.rows :]))
+        self.rows = len(array)
+
     def _finished(self, completion: Any) -> None:
         reason = FINISHES.get(completion.finish_reason, "aborted")
         if self.layout is not None and completion.routed_experts is not None:
-            self.whole = (VllmPiece(completion.routed_experts),)
-            self.rows = self.whole[0].rows
+            self._take_whole(completion.routed_experts)
         self.finish = reason
         count = len(self.call.prefix) + len(self.tokens)
         if reason == "aborted":

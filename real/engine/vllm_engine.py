@@ -36,6 +36,7 @@ from real.engine.weights import proved, weights_folder
 UNREADABLE = "\ufffd"
 LAST_TOKENS = 8  # no character is longer
 SEED_BITS = 63
+WATCH_S = 1.0
 
 
 async def boot(settings: EngineSettings, proof: str | None = None) -> BootedEngine:
@@ -43,7 +44,8 @@ async def boot(settings: EngineSettings, proof: str | None = None) -> BootedEngi
 
     Raises ConfigError: it cannot start, and why."""
     environment.prepare(settings)
-    held = await asyncio.to_thread(file_digest, Path(settings.model) / WEIGHTS)
+    weights = Path(settings.model) / WEIGHTS
+    held = await asyncio.to_thread(file_digest, weights) if weights.exists() else ""  # in several files: nobody says
     try:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -80,6 +82,7 @@ class BootedEngine:
 
     def close(self) -> None:
         self.llm.shutdown()
+        gc.unfreeze()
 
 
 class VllmEngine:
@@ -96,6 +99,7 @@ class VllmEngine:
             None  # whose weights are loaded; None: a load is under way or has failed, or none was asked for
         )
         self.pictures = MediaReader(booted.settings, booted.llm)
+        rt.spawn(self._watch(), "engine-core")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -104,6 +108,12 @@ class VllmEngine:
     @property
     def layout(self) -> RouteLayout | None:
         return self.booted.capabilities.routes
+
+    async def _watch(self) -> None:
+        """A core that has died ends this process, also while nobody asks anything of it."""
+        while True:
+            await self.rt.sleep(WATCH_S)
+            await self.llm.check_health()
 
     # --- weights
 

@@ -186,6 +186,7 @@ def test_pieces_are_appended_and_come_whole_with_the_last_output(stage: Stage) -
     assert rows == len(PROMPT) + LIMIT - 1 and len(final) == 4 * rows
     assert len({len(snapshot) for snapshot in snapshots}) > LIMIT // 2
     assert all(final.startswith(snapshot) for snapshot in snapshots)
+    assert snapshots[-1] == final, "a finished call may still be cut"
 
 
 def test_at_least_one_token_comes_and_no_more_than_the_limit(stage: Stage) -> None:

@@ -57,7 +57,7 @@ def test_an_engines_processes_find_the_shadow_first_and_ours_alone_as_plugins(mo
     found = variables(EngineSettings(model="m"))
     first, *rest = found["PYTHONPATH"].split(":")
     assert first.endswith("real/engine/shadow") and rest == ["before", "behind"]
-    assert found["VLLM_PLUGINS"] == "rollproof_draws,rollproof_moe_reload,rollproof_routes"
+    assert found["VLLM_PLUGINS"] == "rollproof_draws,rollproof_moe_reload,rollproof_orphans,rollproof_routes"
     assert found.items() >= (ON_CPU | {"VLLM_HOST_IP": "127.0.0.1", "HF_HUB_OFFLINE": "1"}).items()
     assert "OMP_NUM_THREADS" not in variables(EngineSettings(model="m", device="cuda"))
 
