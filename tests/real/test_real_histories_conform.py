@@ -23,7 +23,7 @@ def recorded(folder: Path, scenario: str) -> list[Record]:
     history = folder / "life-1.jsonl"
     asked = {
         "scenario": scenario, "root": str(folder / "run"), "history": str(history), "life": 1, "seed": 1, "time_scale": 1.0,
-        "limit_s": 60.0, "trigger": None,
+        "limit_s": 60.0, "trigger": None, "model": "",
     }  # fmt: skip
     job.write_text(json.dumps(asked))
     assert job_child.main(job) == 0
