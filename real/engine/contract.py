@@ -128,6 +128,7 @@ async def verify(folder: Path, device: str, tell: Callable[[str], None]) -> Veri
     settings = settings_of(folder / "old", device=device)
     if settings.device != "cpu":  # results that depend on the batch would hide what is tested
         settings = msgspec.structs.replace(settings, dtype="float32")
+    tested = this_engine(settings.device)
     answers: list[Answer] = []
     for name in ("old", "new"):
         tell(f"the engine starts with the {name} weights")
@@ -147,7 +148,7 @@ async def verify(folder: Path, device: str, tell: Callable[[str], None]) -> Veri
     tell(f"{RELOAD}: holds")
     names = tuple(check.__name__ for check in ONE_START)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return msgspec.structs.replace(this_engine(settings.device), date=now, checks=(*names, RELOAD))
+    return msgspec.structs.replace(tested, date=now, checks=(*names, RELOAD))
 
 
 async def _checked(host: Host, check: Callable[[VllmEngine, Runtime], Awaitable[None]], tell: Callable[[str], None]) -> None:

