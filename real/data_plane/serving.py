@@ -7,7 +7,8 @@ the rows may put them into one transaction or one batch. A caller that gives up 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -74,6 +75,10 @@ class Rows(Protocol):
 
     async def open(self) -> None: ...
 
+    def together(self, waiting: Iterator[Request]) -> int:
+        """How many of the requests that wait, from the first one on, are carried out at once: at least that one."""
+        ...
+
     async def carry_out(self, requests: Sequence[Request]) -> list[Any]:
         """The outcome of each, in order; a request that failed has its ``ProtocolError``. A put, a clear and a list have the
         obvious outcomes, a get has the rows that were found by key, a save its ``Image``."""
@@ -125,11 +130,12 @@ class DataPlane:
             return
         try:
             await self.rows.open()
+            waiting: deque[Asked] = deque()
             while True:
-                asked = [await self._line.get()]
-                while len(self._line):
-                    asked.append(await self._line.get())
-                await self._carry_out(asked)
+                while len(self._line) or not waiting:
+                    waiting.append(await self._line.get())
+                count = self.rows.together(each.request for each in waiting)
+                await self._carry_out([waiting.popleft() for _ in range(count)])
         finally:
             self.rows.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,9 @@ class SqliteRows:
 
     async def open(self) -> None:
         await self._run(self._open)
+
+    def together(self, waiting: Iterator[Request]) -> int:
+        return sum(1 for _ in waiting)
 
     async def carry_out(self, requests: Sequence[Request]) -> list[Any]:
         outcomes: list[Any] = await self._run(self._carry_out, requests)

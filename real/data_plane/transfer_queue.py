@@ -15,7 +15,7 @@ import hashlib
 import shutil
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from itertools import groupby
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -79,38 +79,40 @@ class TransferQueueRows:
 
     # --- requests
 
+    def together(self, waiting: Iterator[Request]) -> int:
+        """Puts, reads or clearings of one partition that follow each other are one batch; everything else is alone."""
+        first = next(waiting)
+        if not isinstance(first, BATCHED):
+            return 1
+        like = takewhile(lambda each: type(each) is type(first) and each.partition == first.partition, waiting)
+        return 1 + sum(1 for _ in like)
+
     async def carry_out(self, requests: Sequence[Request]) -> list[Any]:
-        outcomes: list[Any] = []
-        for run in _runs(requests):
-            outcome = await self._attempt(run)
-            outcomes += [outcome] * len(run)
-        return outcomes
-
-    async def _attempt(self, run: Sequence[Request]) -> Any:
-        """The outcome of each request of a run; reads of one run all get the rows that any of them asked for."""
-        what = type(run[0]).__name__
+        """One batch: its requests have one outcome (reads all get the rows that any of them asked for)."""
+        what = type(requests[0]).__name__
         if self.fault:
-            return Refusal(f"the data plane is unusable, {what} is not possible: {self.fault}", Cause.BROKEN)
-        try:
-            return await self._perform(run)
-        except ProtocolError as error:
-            return error
-        except Exception as error:  # whatever a foreign library raises: nobody can say what it has done
-            self.fault = f"{what} failed: {type(error).__name__}: {error}"
-            if isinstance(run[0], GetSamples | ListSampleIds):
-                return Refusal(self.fault, Cause.INFRA)
-            return Lost(f"{self.fault}; it may have happened")
+            outcome: Any = Refusal(f"the data plane is unusable, {what} is not possible: {self.fault}", Cause.BROKEN)
+        else:
+            try:
+                outcome = await self._perform(requests)
+            except ProtocolError as error:
+                outcome = error
+            except Exception as error:  # whatever a foreign library raises: nobody can say what it has done
+                self.fault = f"{what} failed: {type(error).__name__}: {error}"
+                read = isinstance(requests[0], GetSamples | ListSampleIds)
+                outcome = Refusal(self.fault, Cause.INFRA) if read else Lost(f"{self.fault}; it may have happened")
+        return [outcome] * len(requests)
 
-    async def _perform(self, run: Sequence[Request]) -> Any:
-        match run[0]:
+    async def _perform(self, batch: Sequence[Request]) -> Any:
+        match batch[0]:
             case PutSamples(partition):
-                await self._put(partition, {key: row for put in run if isinstance(put, PutSamples) for key, row in put.rows})
+                await self._put(partition, {key: row for put in batch if isinstance(put, PutSamples) for key, row in put.rows})
             case GetSamples(partition):
-                return await self._get(partition, _keys(run))
+                return await self._get(partition, _keys(batch))
             case ListSampleIds(partition):
                 return await self._list(partition)
             case ClearSamples(partition):
-                await self._clear(partition, _keys(run))
+                await self._clear(partition, _keys(batch))
             case SaveCheckpoint():
                 return await self._save()
             case Install(folder, partitions, beside):
@@ -223,15 +225,6 @@ class TransferQueueRows:
             raise RestoreRefused(self.fault) from error
 
 
-def _runs(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """Puts, reads or clearings of one partition that follow each other are one batch; everything else is alone."""
-    for of, run in groupby(requests, lambda each: (type(each), each.partition) if isinstance(each, BATCHED) else None):
-        if of is not None:
-            yield list(run)
-        else:
-            yield from ([each] for each in run)
-
-
 def _portions(keys: Sequence[str], have: Mapping[str, Held]) -> Iterator[list[str]]:
     portion: list[str] = []
     size = 0
@@ -245,8 +238,8 @@ def _portions(keys: Sequence[str], have: Mapping[str, Held]) -> Iterator[list[st
         yield portion
 
 
-def _keys(run: Sequence[Request]) -> list[str]:
-    return [key for each in run if isinstance(each, GetSamples | ClearSamples) for key in each.keys]
+def _keys(batch: Sequence[Request]) -> list[str]:
+    return [key for each in batch if isinstance(each, GetSamples | ClearSamples) for key in each.keys]
 
 
 def _write_out(folder: Path, files: Mapping[str, bytes]) -> None:

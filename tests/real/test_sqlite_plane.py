@@ -144,6 +144,35 @@ def test_what_a_caller_gave_up_happens_all_the_same(tmp_path: Path) -> None:
     assert play_for_real(client, lambda root: {DATA_PLANE: lambda rt: slow(rt, root).main()}).result == ("a",)
 
 
+class OneByOne(Held):
+    """Carries out one request, and holds the next one."""
+
+    def together(self, waiting: Any) -> int:
+        return 1
+
+    async def carry_out(self, requests: Any) -> list[Any]:
+        if isinstance(requests[0], PutSamples):
+            return await SqliteRows.carry_out(self, requests)
+        return await super().carry_out(requests)
+
+
+def test_what_is_done_is_answered_though_others_still_wait(tmp_path: Path) -> None:
+    rows: list[Held] = []
+
+    def slow(rt: Runtime) -> DataPlane:
+        rows.append(OneByOne(tmp_path))
+        return DataPlane(rt, rows[0])
+
+    async def client(rt: Runtime) -> Any:
+        put, listing = rt.call(DATA_PLANE, PutSamples(CANONICAL, (("a", b"1"),))), rt.call(DATA_PLANE, ListSampleIds(CANONICAL))
+        await put
+        waited = not listing.done
+        rows[0].let_go.set()
+        return waited, await listing
+
+    assert play_for_real(client, lambda root: {DATA_PLANE: lambda rt: slow(rt).main()}, limit_s=20.0).result == (True, ("a",))
+
+
 def test_rows_lie_in_scratch_and_only_a_save_is_seen_by_judges(tmp_path: Path) -> None:
     async def client(rt: Runtime) -> None:
         await rt.call(DATA_PLANE, PutSamples(CANONICAL, (("a", b"1"),)))

@@ -13,6 +13,7 @@ pytest.importorskip("transfer_queue", reason="TransferQueue is in the extra 'rea
 pytest.importorskip("uvicorn", reason="uvicorn is in the extra 'real'")
 
 from invariants.registry import JUDGES
+from protocol.external import NOTHING
 from protocol.history import FileRead, Restored, RunEnded
 from protocol.judging import Durable, Panel, Verdict
 from real.lives import RealLife, World
@@ -42,7 +43,7 @@ def judged(life: RealLife) -> Panel:
     for record in life.records:
         panel.feed(record)
     if life.status.outcome != "crashed":
-        panel.end(Durable(life.finish), status=life.status)
+        panel.end(Durable(life.finish), NOTHING, life.status, None)
     assert panel.crashed == {}
     return panel
 

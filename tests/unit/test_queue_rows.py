@@ -6,24 +6,31 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol.messages import CANONICAL, STAGING, ClearSamples, GetSamples, ListSampleIds, PutSamples, SaveCheckpoint
-from real.data_plane.queue_service import Broken, in_thread, within
-from real.data_plane.transfer_queue import BYTES_A_READ, ROWS_A_READ, Held, _portions, _runs
+from real.data_plane.queue_service import Broken, TransferQueueSettings, in_thread, within
+from real.data_plane.transfer_queue import BYTES_A_READ, ROWS_A_READ, Held, TransferQueueRows, _portions
 
 PUT, GET, CLEAR = PutSamples(STAGING, ()), GetSamples(STAGING, ()), ClearSamples(STAGING, ())
 LIST, SAVE, ELSEWHERE = ListSampleIds(STAGING), SaveCheckpoint("f", b""), PutSamples(CANONICAL, ())
 
 
 def test_only_like_requests_of_one_partition_that_follow_each_other_are_one_batch() -> None:
-    asked = [PUT, PUT, GET, PUT, CLEAR, CLEAR, LIST, LIST, SAVE, GET, GET, ELSEWHERE, PUT]
-    assert list(_runs(asked)) == [
+    rt: Any = None
+    rows = TransferQueueRows(rt, Path("scratch"), TransferQueueSettings())
+    waiting = [PUT, PUT, GET, PUT, CLEAR, CLEAR, LIST, LIST, SAVE, GET, GET, ELSEWHERE, PUT]
+    batches = []
+    while waiting:
+        count = rows.together(iter(waiting))
+        batches.append(waiting[:count])
+        del waiting[:count]
+    assert batches == [
         [PUT, PUT], [GET], [PUT], [CLEAR, CLEAR], [LIST], [LIST], [SAVE], [GET, GET], [ELSEWHERE], [PUT],
     ]  # fmt: skip
-    assert list(_runs([])) == []
 
 
 @pytest.mark.parametrize(
