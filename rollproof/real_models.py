@@ -23,7 +23,7 @@ def cache_folder() -> Path:
 
 def kind_for(scenario: Scenario) -> str:
     """What the scenario asks for, or its load needs."""
-    if scenario.real.model != "dense":
+    if scenario.real.model:
         return scenario.real.model
     if scenario.job.router_replay.enabled:
         return "moe"
