@@ -21,12 +21,14 @@ from protocol.runtime import Runtime
 from real.cluster.doors import Doors
 from real.cluster.host import Equipment
 from real.cluster.setting import LifeSetting
+from real.remote import Served
+from real.runtime import AsyncioRuntime
 
 
 class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on. ``services``:
     socket of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``:
-    further settings of the two, by name."""
+    further settings of the two, by name. ``gym`` nemo-gym: a released NeMo Gym, run by ``gym_python``, in place of ours."""
 
     model: str
     rows: str = ""
@@ -34,6 +36,8 @@ class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     data_plane: str = "auto"
     device: str = ""
     hold_first_boundary: bool = False
+    gym: str = ""
+    gym_python: str = ""
     trainer: dict[str, Any] = {}
     engine: dict[str, Any] = {}
 
@@ -69,12 +73,14 @@ async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipme
     made: dict[str, Any] = {}
     if process.startswith("worker-"):
         made["engine"], outside = await _engine(setting)
-    elif process.startswith("gym-"):
+    elif process.startswith("gym-") and not given.gym:
         made["environment"], close = _environment(setting, given, process)
     elif process == identity.TRAINER:
         made["trainer"] = await _trainer(setting, given)
     elif process == identity.DATA_PLANE:
         made["data_plane"] = await _data_plane(setting, given, incarnation)
+    if process.startswith("gym-") and given.gym:
+        return _nemo(setting, given, process)
     doors = Doors(setting, process, outside)
 
     async def close_all() -> None:
@@ -129,6 +135,36 @@ def _environment(
         hold_first_boundary=given.hold_first_boundary,
     )
     return equipment.environment, equipment.close
+
+
+def _nemo(setting: LifeSetting, given: RealSettings, process: str) -> Equipment:
+    """An instance whose episodes a released NeMo Gym plays: it has no checkpoint routes, so levels turn and prefix are refused."""
+    from real.gym.nemo.instance import NemoGym, NemoInstance
+    from real.gym.nemo.release import NemoSettings
+    from real.gym.tokens import ModelTokens
+
+    scratch = Path(setting.root) / f"life-{setting.life}" / "scratch" / process
+    gym = NemoGym(NemoSettings(python=given.gym_python), setting.scenario.job, ModelTokens(Path(given.model)), scratch, True)
+    doors = Doors(setting, process)
+
+    async def open_(served: Served, rt: AsyncioRuntime) -> str:
+        await gym.boot(rt)
+        return await doors.open(served, rt)
+
+    async def close() -> None:
+        await doors.close()
+        await gym.close()
+
+    return Equipment(
+        parts=Parts(
+            engine=_none_here, environment=_none_here, data_plane=_none_here, trainer=_none_here, participants=_participants,
+            services=setting.scenario.contract.effects, secret=setting.secret, hands_context=True,
+        ),
+        instead=lambda rt: NemoInstance(rt, gym).main(),
+        open=open_,
+        link=doors.link,
+        close=close,
+    )  # fmt: skip
 
 
 def _participants(instance: str) -> tuple[str, ...]:

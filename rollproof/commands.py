@@ -191,6 +191,12 @@ def run_command(
     data_plane: Annotated[
         str | None, typer.Option("--data-plane", metavar="transfer-queue|sqlite", help="Real: where rows are kept.")
     ] = None,
+    gym: Annotated[
+        str | None, typer.Option("--gym", metavar="nemo-gym", help="Real: a released NeMo Gym plays the episodes.")
+    ] = None,
+    gym_python: Annotated[
+        str | None, typer.Option("--gym-python", metavar="PATH", help="Real: the interpreter that NeMo Gym is installed for.")
+    ] = None,
     ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Real: a Ray cluster to use.")] = None,
     parts: Annotated[
         str | None, typer.Option("--parts", metavar="MODULE:FUNCTION", help="Real: equipment of your own for the processes.")
@@ -203,7 +209,9 @@ def run_command(
     junit: JunitOption = None,
 ) -> None:
     """One run, with the crashes of a plan or none."""
-    real = real_options(world, model=model, data_plane=data_plane, ray=ray, parts=parts, reference=reference)
+    real = real_options(
+        world, model=model, data_plane=data_plane, gym=gym, gym_python=gym_python, ray=ray, parts=parts, reference=reference
+    )
     if seed is not None:
         seeds_of(seed, None)
     spare_inputs(junit, scenario, tasks, config, faults)

@@ -133,6 +133,10 @@ def ready(scenario: Scenario, real: RealOptions) -> RealOptions:
     try:
         if real.parts == OWN_PARTS:
             wrong = preflight.place_faults() + preflight.package_faults()
+            if real.options.get("gym"):
+                from real.gym.nemo.release import check_job
+
+                check_job(scenario.job)
             if not wrong:
                 model = model_folder(real.options.get("model") or scenario.real.model or kind_for(scenario))
         preflight.check(scenario, model)
@@ -263,6 +267,8 @@ def real_options(world: str, **given: str | None) -> RealOptions | None:
         return None
     if world != "real":
         raise InputError(f"--world is {shown(world)}: it must be sim or real")
-    options = {name: given[name] for name in ("model", "data_plane") if given[name] is not None}
+    options = {name: given[name] for name in ("model", "data_plane", "gym", "gym_python") if given[name] is not None}
+    if options.get("gym", "nemo-gym") != "nemo-gym" or ("gym" in options) is not ("gym_python" in options):
+        raise InputError("--gym nemo-gym and --gym-python PATH go together, and there is no other Gym: PATH is its interpreter")
     real = RealOptions(options=options, ray=given["ray"] or "", reference=given["reference"])
     return real if given["parts"] is None else msgspec.structs.replace(real, parts=given["parts"])

@@ -33,13 +33,15 @@ async def _nothing() -> None:
 class Equipment:
     """What a process is given before its life starts, all of it loaded and listening.
 
-    ``beside``: processes that live in the same operating system process (doors to services). ``open`` starts its servers (the
+    ``beside``: processes that live in the same operating system process (doors to services). ``instead`` of the core's main this
+    one runs. ``open`` starts its servers (the
     runtime is for what they record) and returns the address at which others reach it ('': by actor calls). ``link``: the way
     to a peer that has an address.
     """
 
     parts: Parts
     beside: Mapping[str, Factory] = field(default_factory=dict)
+    instead: Factory | None = None
     open: Callable[[Served, AsyncioRuntime], Awaitable[str]] | None = None
     link: Callable[[str, str, Sender], Link] | None = None
     close: Callable[[], Awaitable[None]] = _nothing
@@ -130,7 +132,8 @@ class Host:
         job.began = began
         scenario = setting.scenario
         made = processes(scenario.tables or scenario.job, scenario.tasks, self.equipment.parts)
-        for name, factory in {**self.equipment.beside, self.name: made[self.name]}.items():
+        own = self.equipment.instead or made[self.name]
+        for name, factory in {**self.equipment.beside, self.name: own}.items():
             runtime = AsyncioRuntime(job, name, Path(setting.root), setting.seed)
             task = RealTask(runtime.process, _main(runtime, factory), "main")
             if name == identity.CONTROLLER:
