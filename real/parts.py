@@ -138,7 +138,7 @@ def _environment(
 
 
 def _nemo(setting: LifeSetting, given: RealSettings, process: str) -> Equipment:
-    """An instance whose episodes a released NeMo Gym plays: it has no checkpoint routes, so levels turn and prefix are refused."""
+    """An instance whose episodes a released NeMo Gym plays. It has no checkpoint routes: levels turn and prefix are refused."""
     from real.gym.nemo.instance import NemoGym, NemoInstance
     from real.gym.nemo.release import NemoSettings
     from real.gym.tokens import ModelTokens
