@@ -65,8 +65,15 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
         return error in self.may_end or (bool(self.refused) and error == ConfigError.__name__)
 
 
+BY_VERSION, BY_WEIGHTS, BY_CHANCE = "version", "weights", "chance"
+
+
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The frozen scenario as judges see it."""
+    """The frozen scenario as judges see it.
+
+    ``drawn_by``: what fixes the tokens of a model call, beside what is asked: the number of the weights' version (fakes), the
+    weights themselves (an engine whose draws and arithmetic are the same every time), or chance (any other engine).
+    """
 
     scenario: str
     job: Job
@@ -76,6 +83,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     media: bool = False  # prompts hold images or videos
     torn_routes: bool = False  # an engine may lack a piece of a call's routes, or give one that nobody can read
     slack_s: float = 0.0  # what a judge of times allows beyond its bounds: the simulator's clock is exact
+    drawn_by: str = BY_VERSION
 
 
 class RunStatus(msgspec.Struct, frozen=True):

@@ -16,9 +16,9 @@ import msgspec
 
 from protocol.errors import ConfigError
 from protocol.external import NOTHING, External
-from protocol.judging import RunStatus
+from protocol.judging import BY_CHANCE, BY_WEIGHTS, RunStatus
 from rollproof.command import Command
-from rollproof.real_models import kind_for, model_folder
+from rollproof.real_models import cache_folder, kind_for, model_folder
 from rollproof.running import token_of
 from rollproof.saving import (
     Packed,
@@ -80,7 +80,7 @@ def run_real(
 
     plan_is_real(plan)
     scenario = loaded.scenario.in_real()
-    real = ready(scenario, real)
+    scenario, real = ready(scenario, real, tell)
     packed: Packed = {}
     kept: SavedLife | None = None
     lives: list[SavedLife] = []
@@ -121,8 +121,9 @@ def run_real(
     return saved, packed
 
 
-def ready(scenario: Scenario, real: RealOptions) -> RealOptions:
-    """With the model's folder in its options. Raises InputError that says all that is missing, before anything is started."""
+def ready(scenario: Scenario, real: RealOptions, tell: Callable[[str], None]) -> tuple[Scenario, RealOptions]:
+    """With the model's folder in the options, and what is known of the engine's draws in the scenario. Raises InputError that
+    says all that is missing, before anything is started."""
     from real import preflight
     from real.faults import unfit_faults
 
@@ -143,9 +144,26 @@ def ready(scenario: Scenario, real: RealOptions) -> RealOptions:
     except ConfigError as error:
         raise InputError(f"--world real: {error}") from None
     if model is None:
-        return real
+        return scenario, real
     sizes = {"data_plane": scenario.real.data_plane} if scenario.real.data_plane else {}
-    return msgspec.structs.replace(real, options={**sizes, **real.options, "model": str(model)})
+    scenario = msgspec.structs.replace(scenario, drawn_by=drawn_by(model, tell))
+    return scenario, msgspec.structs.replace(real, options={**sizes, **real.options, "model": str(model)})
+
+
+def drawn_by(model: Path, tell: Callable[[str], None]) -> str:
+    """What fixes the tokens that this engine draws. Only of the tiny models on a CPU is it known that a call is answered alike
+    whatever runs beside it (measured: tokens and logprobs are bitwise equal)."""
+    from real.engine.environment import CPU, this_device
+    from real.engine.verified import verified
+
+    device = this_device()
+    if not verified(device):
+        tell("this host's engine was never verified: what it draws is not compared with the reference (models verify-engine)")
+        return BY_CHANCE
+    if device != CPU or model.parent != cache_folder() / "models":
+        tell("nothing is known of the arithmetic of this model here: what it says is not compared with the reference")
+        return BY_CHANCE
+    return BY_WEIGHTS
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from protocol.config import Job, check, fingerprint, with_values
 from protocol.errors import ConfigError
-from protocol.judging import Contract, Terms
+from protocol.judging import BY_VERSION, Contract, Terms
 from protocol.messages import PromptTask
 from scenarios.faults import Fault, absent, process_names
 
@@ -80,7 +80,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     ``tables``: the job as its file has it, kept only where the contract says that set-up must refuse it; ``job`` is then
     what could be read of it. ``crash``: the crash plan of a run that is given none ('': it runs to its end). ``laid_over``:
-    the digest of the scenario that the sizes of another world lie over ('': none do).
+    the digest of the scenario that the sizes of another world lie over ('': none do). ``drawn_by``: as ``Terms``.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     real: RealSizes = RealSizes()
     crash: str = ""
     laid_over: str = ""
+    drawn_by: str = BY_VERSION
 
     @property
     def terms(self) -> Terms:
@@ -114,6 +115,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             relative_rewards=self.environment in RELATIVE,
             media=self.environment in WITH_MEDIA,
             slack_s=self.real.slack_s if self.laid_over else 0.0,
+            drawn_by=self.drawn_by,
             torn_routes=any((self.profile.get("routes") or {}).get(name) for name in ("short", "torn")),
         )
 

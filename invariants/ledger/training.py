@@ -23,7 +23,7 @@ from protocol.history import (
     WeightsSynced,
 )
 from protocol.identity import TRAINER, group_of_sample, ordinal_of_group, sample_of_key
-from protocol.judging import Durable, Judge, RunStatus, Terms, Violation
+from protocol.judging import BY_CHANCE, BY_VERSION, Durable, Judge, RunStatus, Terms, Violation
 
 NO_PROMPT = hashlib.blake2b(b"tokens\x01" + bytes(4), digest_size=16).hexdigest()  # digest of no tokens
 Rows = dict[tuple[int, int], TrainedRow]  # (ordinal, generation) -> row
@@ -46,7 +46,8 @@ class TrainsAsTheReference(Judge):
     dropped); a row's content, reward and admission where its weight-version spans (of a restored call: those of its prefix
     and of its tail) and its tool replies are the reference's (a reward given relative to its siblings: where all of theirs are,
     and all were ranked together);
-    weights while every row up to them is. Under a fixed-order contract: everything.
+    weights while every row up to them is. Under a fixed-order contract: everything. Where the weights themselves and not
+    their version's number fix what is drawn, a row is equal by right while these are; where chance does, no row is.
     """
 
     invariant = "PARITY-1"
@@ -225,7 +226,7 @@ class TrainsAsTheReference(Judge):
                 if self.terms.contract.fixed_order:
                     found.append(f"step {step} started from weights {before}, the reference's from {theirs[step][0]}")
             self._compare_prompts(step, ours, base, found)
-            self._compare_rows(step, ours, base if self.in_order else everywhere, reference["apart"], found)
+            self._compare_rows(step, ours, base if self.in_order else everywhere, reference, found)
             equal_so_far = (
                 equal_so_far and sorted(ours) == sorted(base) and all(substance(ours[at]) == substance(base[at]) for at in ours)
             )
@@ -243,9 +244,11 @@ class TrainsAsTheReference(Judge):
         if prompts != want:
             found.append(f"step {step} trained prompts {prompts}, the reference {want}")
 
-    def _compare_rows(self, step: int, ours: Rows, base: Rows, apart: Iterable[int], found: list[str]) -> None:
+    def _compare_rows(self, step: int, ours: Rows, base: Rows, reference: Any, found: list[str]) -> None:
+        if self.terms.drawn_by == BY_CHANCE:
+            return
         fixed = self.terms.contract.fixed_order
-        others = self._others(ours, base, apart) if self.terms.relative_rewards else {}
+        others = self._others(ours, base, reference["apart"]) if self.terms.relative_rewards else {}
         unknown = [*self._without_prompt(ours), *self._without_prompt(base)]
         for at, row in ours.items():
             other = base.get(at)
@@ -256,11 +259,26 @@ class TrainsAsTheReference(Judge):
             elif fixed:
                 if substance(row) != substance(other):
                     found.append(f"row {at} of step {step} is not the reference's ({_difference(row, other)})")
-            elif row.valid and other.valid and _same_weights(row, other) and row.tools == other.tools:
+            elif row.valid and other.valid and self._same_weights(row, other, reference) and row.tools == other.tools:
                 if row.content != other.content or (row.reward != other.reward and row.ordinal not in others):
                     found.append(
                         f"row {at} of step {step} has the reference's spans and tools, but not its {_difference(row, other)}"
                     )
+
+    def _same_weights(self, row: TrainedRow, other: TrainedRow, reference: Any) -> bool:
+        """A call that went on under newer weights than its restored prefix is not what one weight version would have said."""
+        if (row.spans, row.segments) != (other.spans, other.segments):
+            return False
+        versions = [version for version, _ in (*row.spans, *row.segments)]
+        return self.terms.drawn_by == BY_VERSION or all(self._same_version(version, reference) for version in versions)
+
+    def _same_version(self, version: int, reference: Any) -> bool:
+        """Whether this version's weights are the reference's. Of those before this life nothing is known but what it began
+        with."""
+        theirs = {reference["start"]: reference["loaded"]} | {step: step_of[1] for step, step_of in reference["steps"].items()}
+        ours = {step: step_of[1] for step, step_of in self.steps.items()}
+        known = max(version, self.start)
+        return bool(theirs.get(known, "") == (self.loaded if known == self.start else ours.get(known)))
 
     def _without_prompt(self, rows: Rows) -> list[int]:
         """Prompts of which no call was captured in any sibling: their masked rows cannot say what was asked."""
@@ -287,11 +305,6 @@ class TrainsAsTheReference(Judge):
         )
         if passed != want:
             found.append(f"prompts {passed[:6]} were passed over, in the reference {want[:6]}")
-
-
-def _same_weights(row: TrainedRow, other: TrainedRow) -> bool:
-    """A call that went on under newer weights than its restored prefix is not what one weight version would have said."""
-    return (row.spans, row.segments) == (other.spans, other.segments)
 
 
 def _difference(row: TrainedRow, other: TrainedRow) -> str:

@@ -38,7 +38,7 @@ from protocol.history import (
     WeightsLoaded,
     WeightsSynced,
 )
-from protocol.judging import Contract, RunStatus
+from protocol.judging import BY_CHANCE, BY_VERSION, BY_WEIGHTS, Contract, RunStatus
 
 CRASHED = RunStatus("crashed")
 DROPPING = Contract(may_drop=True)
@@ -329,6 +329,43 @@ def test_rows_under_other_weight_versions_break_a_fixed_order():
 def test_another_content_under_the_same_spans_and_tools_breaks_PARITY_1():
     found = against(*other(1, (*rows(0), row(1, 0), row(1, 1, content="x"))), *other(2, rows(2, 3, step=2)))
     assert found == ["Row (1, 1) of step 1 has the reference's spans and tools, but not its content x for c1.1."]
+
+
+def onto(before, step, trained, weights):
+    return [("trainer", OptimizerApplied(step, before, weights, trained)), committed(step, *_ordinals(trained), weights=weights)]
+
+
+def drawn(by, *steps):
+    given = msgspec.structs.replace(terms(), drawn_by=by)
+    return judged(TrainsAsTheReference, LOADED, *steps, given=given, reference=reference(), life=2)
+
+
+def test_where_weights_fix_what_is_drawn_rows_are_compared_under_equal_weights_alone():
+    cascade = [
+        *other(1, (*rows(0), row(1, 0), row(1, 1, tools="u", content="x")), "v1"),
+        *onto("v1", 2, rows(2, 3, step=2, content="y"), "v2"),
+    ]
+    assert drawn(BY_WEIGHTS, *cascade) == []
+    assert len(drawn(BY_VERSION, *cascade)) == 4
+    same = [*other(1, rows(0, 1)), *other(2, (*rows(2, step=2), row(3, 0, step=2), row(3, 1, step=2, content="y")))]
+    assert drawn(BY_WEIGHTS, *same) == [
+        "Row (3, 1) of step 2 has the reference's spans and tools, but not its content y for c3.1."
+    ]
+    first = [*other(1, (*rows(0), row(1, 0), row(1, 1, content="x")), "v1"), *onto("v1", 2, rows(2, 3, step=2), "v2")]
+    assert drawn(BY_WEIGHTS, *first) == [
+        "Row (1, 1) of step 1 has the reference's spans and tools, but not its content x for c1.1."
+    ]
+
+
+def test_where_chance_draws_no_row_is_compared_and_steps_are():
+    drawn_otherwise = [
+        *other(1, rows(0, 1, content="x", reward=0.1), "v1"),
+        *onto("v1", 2, rows(2, 3, step=2, content="y"), "v2"),
+    ]
+    assert drawn(BY_CHANCE, *drawn_otherwise) == []
+    assert drawn(BY_CHANCE, *other(1, rows(0, 2), "v1"))[:1] == [
+        "Steps [1] were committed from step 0 on, the reference has [1, 2]."
+    ]
 
 
 def test_another_reward_or_prompt_breaks_PARITY_1():
