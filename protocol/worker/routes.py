@@ -56,7 +56,8 @@ def replay_fault(capabilities: Capabilities) -> str:
     key, release, layout = "router_replay.enabled is true", capabilities.release, capabilities.routes
     if release not in VERIFIED_RELEASES and not capabilities.verified:
         verified = ", ".join(map(repr, VERIFIED_RELEASES))
-        return f"{key}: the routes of engine release {release!r} are verified by nobody, those of {verified} are"
+        cure = ": run `rollproof models verify-engine` on this host" if release.startswith("vllm") else ""
+        return f"{key}: the routes of engine release {release!r} are verified by nobody, those of {verified} are{cure}"
     if layout is None:
         return f"{key}: engine release {release!r} records no routes"
     if not wire_dtype(layout.dtype) or layout.layers < 1 or layout.top_k < 1:

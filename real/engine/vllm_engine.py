@@ -82,6 +82,7 @@ class BootedEngine:
 
     def close(self) -> None:
         self.llm.shutdown()
+        self.llm.shutdown = lambda *_, **__: None  # it does so again when the interpreter ends, and its modules are gone then
         gc.unfreeze()
 
 
@@ -213,6 +214,7 @@ class VllmEngine:
             structured_outputs=StructuredOutputsParams(grammar=sampling.grammar) if sampling.grammar else None,
             max_tokens=most,  # and never min_tokens: it counts the tokens of one request, not of the call
             logprobs=0,  # of the token that was drawn, and no others
+            flat_logprobs=True,  # columns, and no objects for each token that the collector would walk
             detokenize=bool(sampling.stop),  # only what is looked for in a text needs one while it runs
             output_kind=RequestOutputKind.CUMULATIVE,
             routed_experts_prompt_start=max(call.previous_length - 1, 0),

@@ -122,11 +122,12 @@ async def _decode(engine: VllmEngine, rt: Runtime, mode: str, measured: _Measure
             await output.more()
     measured.late_s.clear()
     began, before = perf_counter(), _generated(outputs)
+    cut: dict[str, int] = {}
     seen: dict[str, bytes] = {}
     while not any(output.finish for output in outputs.values()):
         await asyncio.sleep(PERIOD_S)
         if mode != "none":
-            await _cut(reader, routes, outputs, seen, measured)
+            await _cut(reader, routes, outputs, cut, seen, measured)
     measured.generated, measured.seconds = _generated(outputs) - before, perf_counter() - began
     clock.cancel()
     for call, output in outputs.items():
@@ -139,17 +140,27 @@ async def _decode(engine: VllmEngine, rt: Runtime, mode: str, measured: _Measure
 
 
 async def _cut(
-    reader: RouteReader, routes: dict[str, CallRoutes], outputs: dict[str, Any], seen: dict[str, bytes], measured: _Measured
+    reader: RouteReader,
+    routes: dict[str, CallRoutes],
+    outputs: dict[str, Any],
+    cut: dict[str, int],
+    seen: dict[str, bytes],
+    measured: _Measured,
 ) -> None:
+    """``cut``: tokens of each call that lie in its chunks, whose rows are ``seen``."""
     at, before, began = len(measured.late_s), _generated(outputs), perf_counter()
     frozen = [
-        FrozenRoutes(call, routes[call], output.routed) for call, output in outputs.items() if not output.finish and output.routed
+        FrozenRoutes(call, routes[call], output.routed)
+        for call, output in outputs.items()
+        if not output.finish and output.routed > cut.get(call, 0)
     ]
     await reader.read(frozen)
     for each in frozen:
-        made = each.routes.between((0, each.routes.row_of(each.count)))
-        assert made.outcome == WHOLE and made.block is not None, made.reason
-        seen[each.call] = made.block.data
+        start = cut.get(each.call, 0)
+        chunk = each.routes.chunk(start, each.count, "")
+        assert chunk.outcome == WHOLE and chunk.block is not None, chunk.reason
+        seen[each.call] = seen.get(each.call, b"") + chunk.block.data
+        cut[each.call] = each.count
         await asyncio.sleep(0)  # the next call is another task's turn
     measured.cuts_s.append(perf_counter() - began)
     measured.tokens += _generated(outputs) - before

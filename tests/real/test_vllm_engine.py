@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,25 @@ pytestmark = [pytest.mark.real, NEEDS_VLLM]
 @pytest.fixture
 def bench(real_engine: EngineBench) -> EngineBench:
     return real_engine
+
+
+@pytest.fixture(scope="module")
+def fresh(real_engine: EngineBench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, int]]:
+    """Another engine, started with the weights of another seed, and its core's process."""
+    folder = tmp_path_factory.mktemp("fresh")
+    models.make(folder / "new", "moe", seed=1)
+    before = cores()
+    booted = real_engine.loop.run_until_complete(boot(settings_of(folder / "new"), "under test"))
+    (core,) = cores() - before
+    yield Host(booted, folder / "run"), core
+    booted.close()
+
+
+def cores() -> set[int]:
+    """Processes of engine cores below this one."""
+    import psutil
+
+    return {child.pid for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name() + child.cmdline()[0]}
 
 
 ROW = 4  # bytes of a route row: two layers, two experts
@@ -174,7 +195,7 @@ def test_text_is_made_token_by_token_as_the_engine_makes_it_in_one_pass(bench: E
 
 
 def test_weights_that_are_loaded_are_those_of_a_fresh_start_and_old_calls_end_under_the_old_ones(
-    bench: EngineBench, tmp_path: Path
+    bench: EngineBench, fresh: tuple[Host, int], tmp_path: Path
 ) -> None:
     models.make(tmp_path / "new", "moe", seed=1)
     asked: Sequence[EngineCall] = [call_of(f"c{n}", PROMPT[n:], **SEEDED) for n in range(4)]
@@ -196,20 +217,12 @@ def test_weights_that_are_loaded_are_those_of_a_fresh_start_and_old_calls_end_un
     assert running == before[:1]
     assert back == before
     assert all(a.tokens != b.tokens for a, b in zip(new, before, strict=True))
-    fresh = bench.loop.run_until_complete(_fresh(tmp_path, asked))
-    assert new == fresh
 
+    async def ask(engine: VllmEngine, rt: Runtime) -> list[Answer]:
+        return [await finished(engine, call) for call in asked]
 
-async def _fresh(folder: Path, asked: Sequence[EngineCall]) -> list[Answer]:
-    booted = await boot(settings_of(folder / "new"), "under test")
-    try:
-
-        async def use(engine: VllmEngine, rt: Runtime) -> list[Answer]:
-            return [await finished(engine, call) for call in asked]
-
-        return await Host(booted, folder / "fresh").life(use)
-    finally:
-        booted.close()
+    host, _ = fresh
+    assert new == bench.loop.run_until_complete(host.life(ask))
 
 
 def test_weights_that_are_not_there_or_are_others_are_refused_and_those_before_stay(bench: EngineBench) -> None:
@@ -249,3 +262,32 @@ def test_a_plain_call_is_answered_as_a_captured_one_and_recorded_nowhere(bench: 
     told, rendered = bench.life(use)
     assert (told.tokens, told.logprobs) == (captured.tokens, captured.logprobs)
     assert rendered and not [event for event in bench.host.events if isinstance(event, TokensGenerated)]
+
+
+def test_what_a_call_asks_for_reaches_the_engine(bench: EngineBench) -> None:
+    (plain,) = bench.ask(call_of("plain", PROMPT, **GREEDY))
+    first = bytes(plain.tokens[:1]).decode()
+    banned, yes, penal, hot = bench.ask(
+        call_of("banned", PROMPT, bad_words=(first,), **GREEDY),
+        call_of("grammar", PROMPT, grammar='root ::= "yes" | "no"', **GREEDY),
+        call_of("penal", PROMPT, presence_penalty=2.0, frequency_penalty=2.0, **GREEDY),
+        call_of("hot", PROMPT, temperature=2.0, seed=1),
+    )
+    assert banned.tokens[0] != plain.tokens[0]
+    assert bytes(token for token in yes.tokens if token < 256) in (b"yes", b"no") and yes.finish == "stop"
+    assert len(set(penal.tokens)) > len(set(plain.tokens))
+    assert hot.tokens not in (plain.tokens, *(other.tokens for other in bench.ask(call_of("warm", PROMPT, **SEEDED))))
+
+
+def test_a_core_that_dies_ends_the_process_that_it_belongs_to(bench: EngineBench, fresh: tuple[Host, int]) -> None:
+    host, core = fresh
+
+    async def use(engine: VllmEngine, rt: Runtime) -> None:
+        output = engine.start(call_of("long", PROMPT, limit=900, **SEEDED))
+        while len(output.tokens) < 5:
+            await output.more()
+        os.kill(core, signal.SIGKILL)
+        await output.done()
+
+    with pytest.raises(RuntimeError, match="the life ended as failed: EngineDeadError"):
+        bench.loop.run_until_complete(host.life(use))

@@ -103,6 +103,7 @@ def test_router_replay_needs_a_release_that_somebody_has_verified() -> None:
     refused = replay_fault(Capabilities(release="vllm 0.32.0", routes=layout))
     assert "the routes of engine release 'vllm 0.32.0' are verified by nobody" in refused
     assert replay_fault(Capabilities(release="vllm 0.32.0", routes=layout, verified="a record")) == ""
+    assert refused.endswith("run `rollproof models verify-engine` on this host")
     assert "records no routes" in replay_fault(Capabilities(release="vllm 0.32.0", verified="a record"))
 
 
