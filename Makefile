@@ -43,13 +43,13 @@ real: $(REAL)
 	$(BIN)/rollproof run turn --world real
 
 test-real: $(REAL)
-	$(BIN)/python -m pytest -m real
+	$(BIN)/python -m pytest -m "real and not nightly"
 
 sweep: $(READY)
 	$(BIN)/rollproof sweep $(SWEEP)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not nightly"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not real and not nightly"
 
 slow: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not real and not nightly"
@@ -64,7 +64,8 @@ bench: $(READY)
 	for name in ledger routes prefix-io; do $(BIN)/rollproof bench $$name || exit $$?; done
 
 nightly: export ROLLPROOF_SEEDS = 20
-nightly: check slow
+nightly: check slow test-real
+	$(BIN)/python -m pytest -m nightly
 	for name in workplace sibling fixed-order trainer-only; do $(BIN)/rollproof sweep $$name --seeds 0:5 || exit $$?; done
 
 docs: $(READY)

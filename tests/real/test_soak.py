@@ -10,10 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 
 from real import preflight
+
+psutil = pytest.importorskip("psutil", reason="psutil is in the extra 'real'")
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 LACKING = preflight.package_faults()
