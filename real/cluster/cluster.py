@@ -28,6 +28,18 @@ def on_loopback() -> None:
     services.get_node_ip_address = lambda *args, **kwargs: "127.0.0.1"
 
 
+def lean() -> None:
+    """A cluster of one short job needs no autoscaler, no dashboard, and nobody who carries logs to a driver that does not listen:
+    5 s of CPU at every start, of 9.5 (measured). Private API of Ray 2.60 as well."""
+    from ray._private.node import Node
+
+    def no_dashboard(node: Any, **_: Any) -> None:
+        node._webui_url = ""
+
+    Node.start_api_server = no_dashboard
+    Node.start_monitor = Node.start_log_monitor = lambda node: None
+
+
 def start(address: str, folder: str) -> None:
     """``address`` '': a cluster of its own below ``folder`` (a short path: its sockets' names are limited)."""
     os.environ.update(ENVIRONMENT)
@@ -35,6 +47,7 @@ def start(address: str, folder: str) -> None:
         ray.init(address=address, namespace="rollproof", log_to_driver=False, configure_logging=False)
         return
     on_loopback()
+    lean()
     for last in (False, True):
         try:
             return _start_own(folder)
