@@ -40,6 +40,7 @@ $(REAL): pyproject.toml | $(READY)
 	@touch $@
 
 real: $(REAL)
+	$(BIN)/rollproof models verify-engine --once
 	$(BIN)/rollproof run turn --world real
 
 test-real: $(REAL)

@@ -40,6 +40,7 @@ def make_command(
 @models_app.command("verify-engine")
 def verify_command(
     device: Annotated[str, typer.Option("--device", help="cpu or cuda; the installed vLLM's, if left out.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="Nothing to do if it has been proven here before.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Prove what the protocol needs of this host's vLLM beyond its public interface, and remember it in the user's cache."""
@@ -51,6 +52,9 @@ def verify_command(
     from real.engine import verified
     from real.engine.contract import verify
 
+    if once and (proof := verified.verified(device)):
+        emit({"verified": proof} if json else f"verified before: {proof}")
+        return
     folder = Path(tempfile.mkdtemp(prefix="rollproof-verify-"))
     try:
         record = asyncio.run(verify(folder, device, lambda text: typer.echo(text, err=True)))
