@@ -50,8 +50,13 @@ def verify_command(
     import msgspec
 
     from real.engine import verified
+    from real.engine.environment import this_device
     from real.engine.contract import verify
 
+    here = this_device()
+    device = device or here
+    if device != here:
+        raise InputError(f"--device is {device}: the vLLM that is installed here is for {here}")
     if once and (proof := verified.verified(device)):
         emit({"verified": proof} if json else f"verified before: {proof}")
         return
