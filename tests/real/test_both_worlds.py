@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from real import preflight
+from rollproof.conformance import Model, conforms
+from rollproof.conformance.simulated import simulated
+from rollproof.saving import SavedRun, read_folder, unpack_history
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 LACKING = preflight.package_faults()
@@ -44,3 +47,17 @@ def test_the_verdicts_of_both_worlds_agree(name: str, tmp_path: Path) -> None:
     verdicts = {row["invariant"]: row["verdict"] for row in real["judges"]}
     reached = {row["invariant"] for row in simulated["judges"] if row["verdict"] == "HELD"}
     assert {name: verdicts[name] for name in reached if verdicts[name] not in ("HELD", "N/A")} == {}
+    if name == CI[0]:
+        assert strangers(tmp_path / "real") == []
+
+
+def strangers(folder: Path) -> list[str]:
+    """What of the real histories the simulator's model does not have, learned from runs of the same job."""
+    saved = read_folder(folder)
+    assert isinstance(saved, SavedRun)
+    model = Model.learn(simulated(saved.scenario, range(3), points=(0.5,), paces=(0.5, 1.0, 2.0)))
+    found = []
+    for life in saved.lives:
+        history = unpack_history((folder / f"{life.name}.history").read_bytes(), life.name)
+        found += [f"{life.name}: {complaint}" for complaint in conforms(history, model)]
+    return found
