@@ -50,8 +50,8 @@ def verify_command(
     import msgspec
 
     from real.engine import verified
-    from real.engine.environment import this_device
     from real.engine.contract import verify
+    from real.engine.environment import this_device
 
     here = this_device()
     device = device or here

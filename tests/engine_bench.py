@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from protocol.history import Event
@@ -65,7 +66,8 @@ class EngineBench:
 def engine_bench(folder: Path) -> Iterator[EngineBench]:
     models.make(folder / "moe", "moe")
     loop = asyncio.new_event_loop()
-    booted = loop.run_until_complete(boot(settings_of(folder / "moe", media=str(folder / "media")), "under test"))
+    settings = settings_of(folder / "moe", media=str(folder / "media"))
+    booted = loop.run_until_complete(boot(msgspec.structs.replace(settings, max_model_len=1024), "under test"))
     yield EngineBench(loop, Host(booted, folder / "run"), folder / "moe")
     booted.close()
     loop.close()

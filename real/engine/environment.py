@@ -128,7 +128,7 @@ def settings_of(model: Path, *, routes: bool | None = None, device: str = "", se
     found: dict[str, Any] = {"model": str(model), "device": device, "seed": seed, "vision": VISION_KEY in config, "media": media}
     found["routes"] = experts if routes is None else routes
     length = int(config.get("text_config", config).get("max_position_embeddings", 1024))
-    found["max_model_len"] = min(length, 1024 if device == CPU else 4096)
+    found["max_model_len"] = min(length, 8192)
     if device == CUDA:
         invariant = capability() >= INVARIANT_FROM
         found |= {"dtype": "bfloat16", "memory": 0.5, "batch_invariant": invariant, "max_num_seqs": 256}
