@@ -25,7 +25,7 @@ from rollproof.cli import main
         ("sweep workplace --disk every", "--disk every comes with a later step"),
         ("sweep workplace --disk some", "--disk is 'some': it must be none"),
         ("sweep workplace --level turns", "--level is 'turns': it must be one of"),
-        ("sweep workplace --world real", "--points are enumerated in the simulator"),
+        ("sweep workplace --world real", "points are enumerated in the simulator"),
         ("sweep workplace --second-crashes 3", "--second-crashes comes with a later step"),
         ("sweep workplace --schedules 3", "--schedules comes with a later step"),
         ("sweep workplace --workers 2", "--workers comes with a later step"),
