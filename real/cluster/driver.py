@@ -5,7 +5,8 @@
     stage 2  every process, in start order; the life ends with the controller, or with a failure that nobody joined
 
 Processes that the killer restarts are made anew here, under the next incarnation. The status of the life lies beside its history
-when it is over; a killed one leaves none.
+when it is over; a killed one leaves none. Nothing is taken down in order: what is worth keeping is on disk by then, the
+supervisor kills what still runs, and proves that nothing is left (a graceful end took 8 s a life, 5 of them for an idle core).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import ray
 from ray.exceptions import RayActorError
@@ -38,7 +39,6 @@ from real.recorder import Recorder, save_status
 from real.world import JOB, status_file
 
 SLOW = ("worker", "trainer", "data-plane", "gym", "finalizer", "controller")  # what loads longest starts first
-STOP_S = 10.0  # for a process to stop its servers
 BEGAN = time.monotonic()
 NO_PARTS = SimpleNamespace(secret="")
 NOT_READY = "boot"  # outcome of a life whose processes could not be made ready
@@ -165,16 +165,6 @@ class Driver:
         await self.introduce()
         await self.start(name)
 
-    async def stop(self) -> None:
-        """In the opposite of the start order: the controller first, so that nobody is asked who has gone."""
-        for task in list(self.tasks):
-            task.cancel()
-        for name in reversed(list(self.book)):
-            if name not in self.dead:
-                with contextlib.suppress(RayActorError, TimeoutError):
-                    async with asyncio.timeout(STOP_S):
-                        await self.actors[name].stop.remote()
-
 
 def told(text: str) -> None:
     """Into the driver's log: seconds since it began."""
@@ -188,8 +178,6 @@ async def drive(setting: LifeSetting, content: bytes) -> RunStatus:
     except TimeoutError:
         status = RunStatus(NOT_READY, error=f"the processes were not ready after {setting.boot_s:g} s")
     save_status(status_file(Path(setting.history)), status)
-    await driver.stop()
-    await asyncio.to_thread(cluster.stop)
     return status
 
 
@@ -200,15 +188,15 @@ def environment_of(setting: LifeSetting) -> Mapping[str, str]:
     return found
 
 
-def main(path: Path) -> int:
+def main(path: Path) -> NoReturn:
     content = path.read_bytes()
     setting = read_setting(content)
     os.environ.update(environment_of(setting))
     told("begins")
     status = asyncio.run(drive(setting, content))
     print(status, flush=True)
-    return 0 if status.outcome == "ended" else 1
+    os._exit(0 if status.outcome == "ended" else 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))
