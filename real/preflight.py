@@ -9,6 +9,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
+from protocol.config import Level
 from protocol.errors import ConfigError
 from scenarios.model import Scenario
 
@@ -75,7 +76,7 @@ def place_faults() -> list[str]:
 
 def model_faults(model: Path, scenario: Scenario) -> list[str]:
     """Of a model folder that a scenario is to run on."""
-    from real.engine.environment import is_moe, read_config
+    from real.engine.environment import is_moe, model_length, read_config
 
     try:
         config = read_config(model)
@@ -86,6 +87,12 @@ def model_faults(model: Path, scenario: Scenario) -> list[str]:
         faults.append(f"{model} has no tokenizer.json: episodes are made of its tokens, save the fast tokenizer there")
     if not any(model.glob("*.safetensors")):
         faults.append(f"{model} has no *.safetensors: weights are pushed as such a file, and nothing else is read")
+    length, most = model_length(config), scenario.job.max_new_tokens
+    if scenario.job.level >= Level.PREFIX and (most is None or 2 * most > length):
+        faults.append(
+            f"job.max_new_tokens is {most}, and {model} takes {length} tokens in all: a call that the model's length ends has no "
+            f"limit that a cut could carry; give [real.job] max_new_tokens, at most {length // 2}"
+        )
     if scenario.job.router_replay.enabled and not is_moe(config):
         faults.append(f"{model} has no experts, and the scenario replays their routes: give a mixture of experts")
     if scenario.terms.media and "vision_config" not in config:

@@ -18,6 +18,7 @@ from protocol.errors import ConfigError
 from real.engine import companions
 
 CPU, CUDA = "cpu", "cuda"
+LENGTH_MAX = 8192  # tokens of a sequence: more is not asked of an engine
 PLUGINS = ("rollproof_draws", "rollproof_moe_reload", "rollproof_orphans", "rollproof_routes")  # entry points of pyproject.toml
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")  # in a config.json
 VISION_KEY = "vision_config"
@@ -127,12 +128,16 @@ def settings_of(model: Path, *, routes: bool | None = None, device: str = "", se
     device = device or this_device()
     found: dict[str, Any] = {"model": str(model), "device": device, "seed": seed, "vision": VISION_KEY in config, "media": media}
     found["routes"] = experts if routes is None else routes
-    length = int(config.get("text_config", config).get("max_position_embeddings", 1024))
-    found["max_model_len"] = min(length, 8192)
+    found["max_model_len"] = model_length(config)
     if device == CUDA:
         invariant = capability() >= INVARIANT_FROM
         found |= {"dtype": "bfloat16", "memory": 0.5, "batch_invariant": invariant, "max_num_seqs": 256}
     return EngineSettings(**found)
+
+
+def model_length(config: dict[str, Any]) -> int:
+    """Tokens that one sequence may have here."""
+    return min(int(config.get("text_config", config).get("max_position_embeddings", 1024)), LENGTH_MAX)
 
 
 def read_config(model: Path) -> dict[str, Any]:
