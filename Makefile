@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRA ?= real
 REAL := $(VENV)/.$(EXTRA)
+# Each in a process of its own: their packages are loaded once a process, and not all in the same way.
+REAL_TESTS = $$(grep -lE 'mark\.real|NEEDS_VLLM' tests/contract/test_*.py tests/real/test_*.py tests/unit/test_*.py)
 CPU_WHEELS := https://download.pytorch.org/whl/cpu
 JOBS ?= 2
 SWEEP ?= workplace
@@ -44,7 +46,9 @@ real: $(REAL)
 	$(BIN)/rollproof run turn --world real
 
 test-real: $(REAL)
-	$(BIN)/python -m pytest -m "real and not nightly"
+	$(BIN)/rollproof models verify-engine --once
+	for file in $(REAL_TESTS); do \
+		$(BIN)/python -m pytest -m "real and not nightly" $$file; code=$$?; test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
 
 sweep: $(READY)
 	$(BIN)/rollproof sweep $(SWEEP)
