@@ -171,9 +171,9 @@ class Sessions:
                 await self.unjournal(session)
                 session.outcome = "replied"
                 if outlet is not None:
-                    outlet.send(completed)
                     self.replied.append(session.key)
-                    self.rt.record(ReplySent(session.key, completed.reward, len(completed.calls)))
+                    self.rt.record(ReplySent(session.key, completed.reward, len(completed.calls)))  # before anybody can have it
+                    outlet.send(completed)
         finally:
             self.leaving[session.number] = None
             try:

@@ -162,5 +162,5 @@ def status_of(job: Job) -> RunStatus:
 
 
 async def _main(runtime: AsyncioRuntime, factory: Factory) -> None:
-    runtime.record(ProcessStarted())
+    runtime.record(ProcessStarted(runtime.incarnation))
     await factory(runtime)

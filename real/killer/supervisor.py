@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -34,7 +35,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     effects: dict[int, str]
 
 
-def main(path: Path) -> int:
+def main(path: Path) -> NoReturn:
     adopt_orphans()
     setting = read_setting(path.read_bytes())
     over = threading.Event()
@@ -76,8 +77,8 @@ def main(path: Path) -> int:
     )
     killer.close()
     print(msgspec.json.encode(outcome).decode(), flush=True)
-    return 0
+    os._exit(0)  # a thread still reads standard input: an ordinary exit would wait for its lock, and abort
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

@@ -41,12 +41,14 @@ def small(name: str) -> Scenario:
 
 
 def trained_by(rt: Runtime, job: Job, profile: Mapping[str, Any], asked: Mapping[str, Any]) -> Server:
-    if not asked["model"]:
+    if not asked.get("model", ""):
         return FakeTrainer(rt, job, profile)
     from real.trainer.settings import TrainerSettings
     from real.trainer.torch_trainer import TorchTrainer
 
-    settings = TrainerSettings(model=asked["model"], rows=asked["rows"], logprob_difference_max=None, same_routes_min=None)
+    settings = TrainerSettings(
+        model=asked.get("model", ""), rows=asked["rows"], logprob_difference_max=None, same_routes_min=None
+    )
     return TorchTrainer(rt, job, Path(asked["root"]), settings)
 
 

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -35,6 +37,13 @@ HERE = Path(__file__).resolve().parent
 @pytest.fixture(autouse=True)
 def parts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path: names of Unix sockets are limited."""
+    with tempfile.TemporaryDirectory(prefix="rollproof-") as folder:
+        yield Path(folder)
 
 
 def small(*faults: Fault) -> Scenario:
@@ -96,11 +105,11 @@ def test_a_process_that_is_killed_alone_starts_again_and_counts_on(tmp_path: Pat
     assert [violation.message for violation in judged(life, scenario).violations] == []
 
 
-def test_a_job_ends_with_whoever_started_its_supervisor(tmp_path: Path) -> None:
+def test_a_job_ends_with_whoever_started_its_supervisor(tmp_path: Path, short: Path) -> None:
     setting = LifeSetting(
         scenario=small(), root=str(tmp_path / "run"), history=str(tmp_path / "life-1.jsonl"), life=1, seed=1,
         parts="fake_parts:equip",
-        control=str(tmp_path / "control"), mark=f"rollproof-test-{os.getpid()}", scratch=str(tmp_path),
+        control=str(short / "control"), mark=f"rollproof-test-{os.getpid()}", scratch=str(short),
     )  # fmt: skip
     (tmp_path / "run").mkdir()
     setting.write(tmp_path / "setting.json")
