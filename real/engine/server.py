@@ -32,10 +32,10 @@ from protocol.identity import token_name
 from protocol.messages import NO_BACKEND, Message, Probe, Sampling
 from protocol.runtime import Runtime
 from real.engine import wire
+from real.listening import LOOPBACK, address_of, listen
 from real.remote import Sender, Served
 
 T = TypeVar("T")
-LOOPBACK = "127.0.0.1"
 BODY_MAX = 16 << 20  # bytes: a carry of a million tokens
 KEEP_ALIVE_S = 3_600  # idle connections are the client's to close: one that closes here may cost a request on its way
 CLOSED_BY_CLIENT = 499  # nobody reads it
@@ -125,15 +125,9 @@ class ModelServer:
         """Bind and listen: from now on a client that connects waits. Returns the address, ``http://host:port``. Raises
         ConfigError if that cannot be."""
         host, port = self.place
-        try:
-            bound = socket.create_server((host, port), backlog=2048)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.rt.me}: the model server cannot listen on {host}:{port} ({error.strerror}): free that port, "
-                "name another, or 0 for any that is free"
-            ) from None
+        bound = listen(f"the model server of {self.rt.me}", port, host)
         self.sockets.append(bound)
-        return f"http://{host}:{bound.getsockname()[1]}"
+        return address_of(bound)
 
     async def serve(self) -> None:
         """Until ``close``."""

@@ -33,11 +33,11 @@ from protocol.errors import Lost, PeerFailed
 from protocol.messages import PromptTask, ToolCall
 from real.gym.bodies import TooLarge, answer, failed, read_body, refusal, too_large
 from real.gym.client import loopback_client
-from real.gym.listening import Listening, listen
 from real.gym.scoring import Scorer
 from real.gym.server import bearer
 from real.gym.tables import Ran, Rows, StaleSession, Workbook, digest_of
 from real.gym.wire import BadBody, decode_message, error_of, read_fault
+from real.listening import Listening, listen
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"

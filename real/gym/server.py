@@ -25,7 +25,6 @@ from protocol.history import ControlRefused, Event
 from protocol.identity import token_name
 from protocol.messages import Control, Probe, RunRows
 from real.gym.bodies import TooLarge, answer, failed, hung_up, read_body, refusal, too_large, while_heard
-from real.gym.listening import Listening, listen
 from real.gym.wire import (
     CONTROL,
     END_LINE,
@@ -39,6 +38,7 @@ from real.gym.wire import (
     item_line,
     sender_of,
 )
+from real.listening import Listening, listen
 from real.remote import Served
 
 STRANGER_BODY_MAX = 1 << 16  # bytes read of a call without the right token, to know what it was about

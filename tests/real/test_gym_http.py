@@ -29,10 +29,10 @@ from protocol.history import ControlRefused
 from protocol.identity import control_token, token_name
 from protocol.messages import Committed, Discover, Prepare, Prepared, RowCompleted, RowFailed, RowRefused, RunRows
 from real.gym.client import GymLink
-from real.gym.listening import Listening, listen
 from real.gym.resources import open_tools
 from real.gym.server import serve_gym
 from real.gym.wire import BODY_MAX, ERRORS, PREFIX, encode_message, headers_of
+from real.listening import Listening, listen
 from real.remote import Sender
 from tests.unit.gym_bench import TOKEN, commit, prepare, resume, row, rows, task
 

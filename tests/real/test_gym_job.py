@@ -38,9 +38,9 @@ from protocol.run import fingerprint_of
 from real.files import files_below
 from real.gym.client import GymLink
 from real.gym.equipment import WorkplaceEquipment
-from real.gym.listening import Listening
 from real.gym.server import serve_gym
 from real.gym.workplace import LAYOUT
+from real.listening import Listening
 from real.outside import LocalServed
 from real.processes import Job, RealTask
 from real.remote import Link

@@ -25,11 +25,11 @@ from protocol.history import EpisodeExported, EpisodeParked, TurnCompleted
 from protocol.identity import GymCheckpointEpisode as Episode
 from protocol.identity import effect_key
 from protocol.messages import RowCompleted, ToolCall
-from real.gym.listening import listen
 from real.gym.resources import KEY_HEADER, HttpTools, Resources, ResourcesServer, open_tools
 from real.gym.tables import digest_of, seed_rows
 from real.gym.tokens import ModelTokens
 from real.gym.workplace import RealWorkplace, called
+from real.listening import listen
 from real.services import ServiceServer, doors
 from tests.unit.gym_bench import commit, key, prepare, resume, row, rows, task
 

@@ -251,7 +251,7 @@ def test_a_body_beyond_the_limit_is_refused_whether_or_not_it_says_its_length(tm
 def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:
     async def script(client: Any, told: Told, url: str) -> None:
         port = int(url.rpartition(":")[2])
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port} .*free that port, name another, or 0") as caught:
+        with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1 is in use: .*name another one, or 0") as caught:
             ModelServer(told.worker, Behind(told.worker), token=TOKEN, port=port).listen()
         assert "\n" not in str(caught.value)
         assert (await client.get(wire.HEALTH)).status_code == 200

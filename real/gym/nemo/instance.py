@@ -23,10 +23,10 @@ from protocol.messages import Health, Probe, PromptTask, Row, RowCompleted, RowF
 from protocol.runtime import Outlet, Runtime
 from protocol.tasks import cancel_all
 from real.gym.client import loopback_client
-from real.gym.listening import Listening, listen
 from real.gym.nemo.policy import WORD, Chain, Policy, app_of
 from real.gym.nemo.release import Installed, NemoServers, NemoSettings, check_job
 from real.gym.tokens import ModelTokens
+from real.listening import Listening, listen
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -24,8 +24,8 @@ import msgspec
 from protocol.config import Job, Level
 from protocol.errors import ConfigError
 from real.gym.client import loopback_client
-from real.gym.listening import LOOPBACK, listen
 from real.gym.wire import PREFIX
+from real.listening import LOOPBACK, listen
 
 RESOURCES, AGENT, MODEL = "rollproof_resources", "rollproof_agent", "rollproof_policy"  # instance names in its configuration
 ASKED_S = 60.0  # for the interpreter to say where NeMo Gym lies: its package takes seconds to import
