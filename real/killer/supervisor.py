@@ -7,6 +7,7 @@ ends). The last line it prints is the outcome, as JSON.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -76,6 +77,9 @@ def main(path: Path) -> NoReturn:
         effects=killer.effects,
     )
     killer.close()
+    with contextlib.suppress(ChildProcessError):  # the dead that were inherited: nobody else would take them in
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
     print(msgspec.json.encode(outcome).decode(), flush=True)
     os._exit(0)  # a thread still reads standard input: an ordinary exit would wait for its lock, and abort
 
