@@ -88,6 +88,3 @@ class ProcessActor:
                     return
         finally:
             running.cancel()
-
-    async def stop(self) -> None:
-        await self.made.stop()

@@ -144,14 +144,6 @@ class Host:
         await self.job.over.wait()
         return status_of(self.job)
 
-    async def stop(self) -> None:
-        await self.job.stop()
-        for link in self.links.values():
-            await link.close()
-        if self.equipment is not None:
-            await self.equipment.close()
-        self.recorder.close()
-
 
 def status_of(job: Job) -> RunStatus:
     at_s = job.now()
