@@ -24,7 +24,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """``verdict``: HELD | BROKEN | UNKNOWN (vacuous, or evidence is missing) | NOT_APPLICABLE (these runs have nothing of the kind).
+    """``verdict``: HELD | BROKEN | UNKNOWN (vacuous, or evidence is missing) | NOT_APPLICABLE (these runs have nothing of it).
     ``value`` and ``limit`` are what is printed; ``reported``: it has no limit, and cannot break. ``why``: one sentence.
     ``findings``: places, at most ``SHOWN``; ``found`` counts all."""
 

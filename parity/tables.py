@@ -134,7 +134,8 @@ class Run:
 PAIRS: dict[str, Any] = {
     "epoch": "int32", "ordinal": "int64", "generation": "int32", "step": "int32", "step_ref": "int32", "life": "int32",
     "sample": "str", "found": "str",  # both | reference | restored
-    "kind": "str",  # the class of PARITY.md: match | pre_generation | pre_cut | prefix_mismatch | post_cut | other_weights | unrestored
+    # kind: match | pre_generation | pre_cut | prefix_mismatch | post_cut | other_weights | unrestored ('' without a counterpart)
+    "kind": "str",
     "how": "str",  # as RECOVERED, '' for a row that was begun after the restore
     "excuse": "str", "proof": "str", "fault": "str",  # excuse: '' | pre_cut | near_tie; fault: why there is none, in words
     "first": "int32", "prefix_at": "int32", "prefix_tokens": "int32",  # first token that differs, place of a restored prefix; -1
