@@ -6,11 +6,11 @@ import msgspec
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``logprob_max``: largest |difference| of generation logprobs on rows whose tokens match; ``logprob_share`` of them
-    must be within ``logprob_most``. ``bit_identical_min``: share that must be bitwise equal (None: reported). ``near_tie_margin``:
-    a first divergence is excused below it (None: never). ``pre_cut_excused``: whether a divergence inside a proven prefix of
-    life 1 is. ``tail_factor``: a resumed tail's error against that of other rows. ``other_weights_max``: share of rows not compared by
-    token above which nothing is known. ``trainer_rtol``, ``trainer_atol``: advantages, trainer logprobs, loss, reward means."""
+    """``logprob_max``: largest |difference| of generation logprobs on rows whose tokens match; ``logprob_share`` of them must
+    be within ``logprob_most``. ``bit_identical_min``: share that must be bitwise equal (None: reported). ``near_tie_margin``: a
+    first divergence is excused below it (None: never). ``pre_cut_excused``: whether a divergence inside a proven prefix of life
+    1 is. ``tail_factor``: a resumed tail's error against that of other rows. ``other_weights_max``: share of rows not compared
+    by token above which nothing is known. ``trainer_rtol``, ``trainer_atol``: advantages, trainer logprobs, loss, rewards."""
 
     name: str
     logprob_max: float
