@@ -1,0 +1,45 @@
+"""Exactly once: no row is trained twice in one life, nor by two lives unless the later one trained its step again.
+
+A life that went on from a checkpoint of step s discards what the lives before it trained after s; that is legal, and what it
+discarded is no longer counted.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from parity.gate import Comparison, GateResult
+from parity.lives import counted, identities
+from parity.places import judged, place, unknown
+
+NAME = "exactly once"
+IDENTITY = ["epoch", "ordinal", "generation"]
+
+
+def exactly_once(comparison: Comparison) -> GateResult:
+    rows = identities(comparison.restored.rows.index)
+    if rows.empty:
+        return unknown(NAME, "the restored run trained on no row")
+    found = comparison.measured.duplicates
+    mine = found[found["run"] == "restored"] if len(found) else found
+    theirs = found[found["run"] == "reference"] if len(found) else found
+    findings = [f"{place(row)}: trained twice in life {row.life}" for row in mine.itertuples(index=False)]
+    findings += _between_steps(rows)
+    again = int((~counted(rows)).sum())
+    if len(theirs) and not findings:
+        return unknown(NAME, "the reference trained rows twice: it is no reference", findings=tuple(f"{place(r)}" for r in theirs.itertuples()))
+    why = f"{again} rows of discarded steps were trained again" if again else "no row was trained again"
+    return judged(NAME, findings, value=len(findings), limit=0, why=why, figures={"superseded": again})
+
+
+def _between_steps(rows: pd.DataFrame) -> list[str]:
+    """The same row under two steps that both count: by one life, or by one whose step nobody discarded."""
+    kept = rows[counted(rows)]
+    twice = kept[kept.duplicated(IDENTITY, keep=False)]
+    same_step = twice.duplicated([*IDENTITY, "life", "step"], keep=False)  # told by ``duplicates``
+    out = []
+    for (_, ordinal, generation), lines in twice[~same_step].groupby(IDENTITY):
+        if len(lines) > 1:
+            where = ", ".join(f"step {line.step} of life {line.life}" for line in lines.itertuples(index=False))
+            out.append(f"prompt {ordinal}, sibling {generation}: trained at {where}, and nothing discarded either")
+    return out
