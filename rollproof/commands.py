@@ -35,6 +35,7 @@ from rollproof.options import (
     seeds_of,
     spare_inputs,
 )
+from rollproof.parity_cli import parity_app
 from rollproof.plausible import read_saved
 from rollproof.real_running import plan_is_real, real_options
 from rollproof.running import evidence_of, names_of
@@ -64,6 +65,7 @@ app = typer.Typer(
 scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come with rollproof, and checks of your own.")
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(models_app, name="models")
+app.add_typer(parity_app, name="parity")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
 LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]

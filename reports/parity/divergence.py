@@ -73,7 +73,7 @@ def cells_of(rows: pd.DataFrame, longest: int) -> Any:
     """What each cell of the map shows: an array of (rows, columns) numbers."""
     columns = min(longest, COLUMNS_MAX)
     start = np.arange(columns) * longest / columns  # first token of each cell
-    cells = np.full((len(rows), columns), NOTHING, dtype=np.uint8)
+    cells: Any = np.full((len(rows), columns), NOTHING, dtype=np.uint8)
     for line, row in enumerate(rows.itertuples()):
         inside = start < max(row.tokens, row.tokens_ref)
         if row.found != "both":
@@ -100,7 +100,13 @@ def _marks(axes: Any, rows: pd.DataFrame) -> list[Any]:
     for excused, marker, colour, label in ((False, "X", INK, "difference"), (True, "o", ORANGE, "difference, excused")):
         some = parted[(parted["excuse"] != "") == excused]
         if len(some):
-            style = {"marker": marker, "markersize": 8, "markerfacecolor": colour, "markeredgecolor": "white", "linestyle": ""}
+            style: dict[str, Any] = {
+                "marker": marker,
+                "markersize": 8,
+                "markerfacecolor": colour,
+                "markeredgecolor": "white",
+                "linestyle": "",
+            }
             axes.plot(some["first"], some["line"], clip_on=False, zorder=3, **style)
             handles.append(Line2D([], [], label=label, **style))
     return handles

@@ -39,7 +39,8 @@ class OverRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def over_runs(earlier: Sequence[tuple[str, Mapping[str, Any]]], report: Mapping[str, Any]) -> OverRuns:
-    """``earlier``: name and report of each earlier comparison, oldest first. Those of another scenario or profile are left out."""
+    """``earlier``: name and report of each earlier comparison, oldest first; those of another scenario or
+    profile are left out."""
     kept: list[tuple[str, Mapping[str, Any]]] = []
     left_out = []
     for name, other in earlier:
@@ -88,7 +89,8 @@ def chart(over: OverRuns) -> bytes | None:
             axes.set_title(one.name, fontsize=9)
             axes.margins(x=0.15, y=0.25)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.locator_params(axis="y", nbins=4)
+            whole = all(value is None or value == int(value) for value in one.values)
+            axes.yaxis.set_major_locator(MaxNLocator(4, integer=whole))
         for axes in panels[len(chosen) :]:
             axes.set_visible(False)
         for axes in panels[max(0, len(chosen) - ACROSS) : len(chosen)]:

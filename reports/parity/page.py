@@ -60,13 +60,13 @@ def comparison_page(
         pictures=pictures,
         segments=[row for row in segments if row["tokens"]],
         over=over,
-        setup=_setup(report.get("setup", {})),
+        setup=_setup(report),
     )
 
 
-def _setup(setup: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _setup(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Name, reference, restored run."""
-    sides = [_flat(setup.get(side, {})) for side in ("reference", "restored")]
+    sides = [_flat(report.get(side, {})) for side in ("reference", "restored")]
     names = list(dict.fromkeys(name for side in sides for name in side))
     return [(name, *(shown(side.get(name)) for side in sides)) for name in names]  # type: ignore[misc]
 

@@ -74,7 +74,7 @@ def pictures_of(report: Mapping[str, Any], drawn: Drawn, over: OverRuns | None =
         Picture(
             name="logprobs",
             title="Generation logprobs, token by token",
-            caption="Rows whose tokens are equal. On the right the same tokens by their difference, with the limits of the profile.",
+            caption="Rows whose tokens are equal; on the right the same tokens by their difference, and the limits.",
             missing="no logprob of both runs is known.",
             png=scatter(drawn.sample, profile),
         ),
@@ -106,8 +106,8 @@ def pictures_of(report: Mapping[str, Any], drawn: Drawn, over: OverRuns | None =
             Picture(
                 name="over-runs",
                 title="Key values over runs",
-                caption="Of this workload, oldest first; the dashed line is the limit, a cross a run that is BROKEN, a square one "
-                "that is UNKNOWN.",
+                caption="Oldest first; the dashed line is the limit, a cross marks a run that is BROKEN, a square "
+                "one that is UNKNOWN.",
                 missing="there is one run only.",
                 png=chart(over),
             )
