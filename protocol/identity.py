@@ -92,6 +92,12 @@ def sample_of_key(capture_key: str) -> str:
     return GymCheckpointEpisode.of(capture_key).rollout_id.rpartition("r")[0]
 
 
+def epoch_of_group(group: str) -> int:
+    """Inside a group id, -1 in an id that is none of ours."""
+    head = group.partition("p")[0][1:]
+    return int(head) if head.isdigit() else -1
+
+
 def ordinal_of_group(group: str) -> int:
     """Prompt ordinal (epoch x dataset length + index) inside a group id."""
     return int(group[group.index("p") + 1 : group.rindex("i")])

@@ -20,7 +20,9 @@ from scenarios.partial import Partial, with_partials
 from sim.explore.lives import Life, Setting, run_life, run_plan
 from sim.explore.partial import run_partials
 from sim.explore.points import Plan, PlanItem
+from sim.trained_rows import packed_rows
 
+REFERENCE = "reference"
 RUNS_MAX = 200  # violations shown of one run
 
 
@@ -86,8 +88,18 @@ def run_and_save(
         lives = run_plan(setting, plan, references)
     saved, packed = save(loaded, command, seed, plan, schedule, lives, reference)
     if folder is not None:
-        write_packed(folder, packed)
+        write_packed(folder, {**packed, **trained_on(lives, reference)})
     return saved, packed
+
+
+def trained_on(lives: Sequence[Life], reference: Life | None) -> Packed:
+    """The rows of these lives, in the folders where a real run leaves them."""
+    packed: Packed = {}
+    for life in lives:
+        packed.update(packed_rows("crashed", life.number, life.trained))
+    if reference is not None:
+        packed.update(packed_rows(REFERENCE, reference.number, reference.trained))
+    return packed
 
 
 def save(
@@ -99,7 +111,7 @@ def save(
     for life in lives:
         packed.update(pack_life(f"life-{life.number}", life))
     if reference is not None:
-        packed.update(pack_life("reference", reference))
+        packed.update(pack_life(REFERENCE, reference))
     if plan and len(str(token)) > LENGTH_MAX:
         packed[TOKEN_FILE] = str(token).encode()
     saved = SavedRun(
@@ -114,7 +126,7 @@ def save(
         command=command.replay(token) if plan else command.run(seed),
         versions=versions(),
         lives=tuple(saved_life(f"life-{life.number}", life) for life in lives),
-        reference=saved_life("reference", reference) if reference is not None else None,
+        reference=saved_life(REFERENCE, reference) if reference is not None else None,
         fail=command.fail,
     )
     packed["run.json"] = msgspec.json.format(msgspec.json.encode(saved), indent=1)

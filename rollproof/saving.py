@@ -1,7 +1,8 @@
 """Saved runs and sweeps: what lies in their folders, and how a folder appears whole or not at all (RULES 8).
 
 A run: ``run.json`` and, for each life ``k`` (and the reference, where a crash was asked for), ``<life>.history``
-(``[format, [record, ...]]``), ``<life>.start.msgpack`` and ``<life>.end.msgpack`` (durable files, path -> bytes).
+(``[format, [record, ...]]``), ``<life>.start.msgpack`` and ``<life>.end.msgpack`` (durable files, path -> bytes). What was
+trained on lies in ``rows/crashed/life-<k>`` and ``rows/reference/life-1`` (``protocol.data_plane.training_rows``).
 A sweep: ``sweep.json``, and for each seed ``seed-<n>/classes.jsonl``, ``lost_work.jsonl`` (one line a judged point: its
 address, and the tokens, turns and rollouts that its restored run does again) and life 1 in the form above.
 """
@@ -223,8 +224,8 @@ def read_folder(folder: Path) -> SavedRun | SavedSweep:
 
 
 def write_packed(folder: Path, packed: Mapping[str, bytes]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for name, content in packed.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
 

@@ -8,18 +8,20 @@ left out of H: what a restored run trains on may lie under other ids than in a r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from protocol.config import Job
+from protocol.data_plane.advantages import by_place
 from protocol.data_plane.rows import CanonicalRow, decode_canonical, row_fault, trained_row
 from protocol.errors import Cause, Refusal, RestoreRefused
 from protocol.history import OptimizerApplied, TrainedRow, WeightsLoaded
 from protocol.identity import DATA_PLANE
 from protocol.messages import CANONICAL, FinishTrainStep, GetSamples, LoadWeights, SaveWeights, TrainGroup
 from protocol.runtime import Runtime
+from sim.trained_rows import AppliedStep
 
 WEIGHTS_FILE = "weights.msgpack"
 
@@ -55,13 +57,23 @@ def next_weights(before: str, step: int, rows: tuple[TrainedRow, ...]) -> str:
 class FakeTrainer:
     """Process ``trainer``. Its knobs are the ``trainer`` table of a scenario's profile.
 
-    It has no weights until it is told which: one that died and came back refuses to train and to save.
+    It has no weights until it is told which: one that died and came back refuses to train and to save. What it applies goes
+    on the list ``trained``, if there is one, with ``staged()``, the keys that lie in staging then.
     """
 
-    def __init__(self, rt: Runtime, job: Job, profile: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        rt: Runtime,
+        job: Job,
+        profile: Mapping[str, Any] | None = None,
+        trained: list[AppliedStep] | None = None,
+        staged: Callable[[], tuple[str, ...] | None] = lambda: None,
+    ) -> None:
         self.rt = rt
         self.job = job
         self.profile = msgspec.convert((profile or {}).get("trainer", {}), TrainerProfile)
+        self.trained = trained
+        self.staged = staged
         self.loaded: Weights | None = None
         self.open_step = 0  # 0: none
         self.accumulated: dict[str, tuple[CanonicalRow, ...]] = {}  # rows of the open step, by group
@@ -100,8 +112,10 @@ class FakeTrainer:
         await self._work(self.profile.finish_s, f"finish {message.step}")
         if self.open_step != message.step:
             raise Refusal(f"finish step {message.step}: the open step is {self.open_step or 'none'}", Cause.BROKEN)
-        canonical = [row for group in self.accumulated.values() for row in group]
-        rows = tuple(map(trained_row, sorted(canonical, key=lambda row: (row.ordinal, row.generation, row.sample))))
+        canonical = by_place(row for group in self.accumulated.values() for row in group)
+        rows = tuple(map(trained_row, canonical))
+        if self.trained is not None:
+            self.trained.append(AppliedStep(message.step, tuple(canonical), tuple(self.accumulated), self.staged()))
         before = self.state.weights
         self.loaded = Weights(message.step, next_weights(before, message.step, rows))
         self._close()

@@ -22,7 +22,7 @@ from protocol.external import NOTHING, External
 from protocol.history import Event, FaultInjected, LifeStarted, Record, record_bytes
 from protocol.job import processes
 from protocol.judging import Contract, Panel, RunStatus
-from protocol.messages import DiscardGroup, Generate
+from protocol.messages import STAGING, DiscardGroup, Generate
 from protocol.parts import Factory, Parts
 from protocol.runtime import Runtime
 from sim.disk import Disk
@@ -35,6 +35,7 @@ from sim.runtime import SimRuntime
 from sim.services import FakeService, ServiceProfile, Services
 from sim.tamper import tampered
 from sim.tasks import Task, Wait, Waiter
+from sim.trained_rows import AppliedStep
 from sim.waiting import draw
 
 JOB = "job"  # the process that starts lives and injects faults
@@ -147,6 +148,7 @@ class World:
         self.timed = timed
         self.keep_history = keep_history
         self.history: list[Record] = []  # without keep_history: only what is not hashed yet
+        self.trained: list[AppliedStep] | None = [] if keep_history else None
         self.events = 0
         self.counts: dict[tuple[str, str], int] = {}  # (process, event kind) -> how many so far in this life
         self.last = (JOB, LifeStarted.__name__, 0)  # address of the last recorded event: (process, kind, n)
@@ -302,12 +304,21 @@ class World:
         from sim.fake_engine import FakeEngine
         from sim.fake_trainer import FakeTrainer
 
+        planes: list[FakeDataPlane] = []  # its incarnations
+
+        def data_plane(rt: Runtime) -> FakeDataPlane:
+            planes.append(FakeDataPlane(rt, profile, self.faults.rows))
+            return planes[-1]
+
+        def staged() -> tuple[str, ...]:
+            return planes[-1].partitions[STAGING].keys()
+
         job, profile = self.faults.restart.job(self.scenario.job), self.scenario.profile
         parts = Parts(
             engine=lambda rt: FakeEngine(rt, profile, self.services.media),
             environment=lambda rt: environment(self.scenario.environment, rt, profile),
-            data_plane=lambda rt: FakeDataPlane(rt, profile, self.faults.rows),
-            trainer=lambda rt: FakeTrainer(rt, job, profile),
+            data_plane=data_plane,
+            trainer=lambda rt: FakeTrainer(rt, job, profile, self.trained, staged),
             participants=self._participants,
             services=self.scenario.contract.effects,
         )

@@ -81,6 +81,15 @@ def boundary_rows(previous_length: int) -> int:
     return 1 if previous_length > 0 else 0
 
 
+def with_sorted_experts(block: RouteBlock) -> RouteBlock:
+    """The same rows with the experts of each token in ascending order within each layer: in which order an engine gives them
+    is not stable, which ones they are is."""
+    count = len(block.data) // SIZES[block.dtype]
+    ids = struct.unpack(f"<{count}{CODES[block.dtype]}", block.data)
+    ordered = [one for start in range(0, count, block.top_k) for one in sorted(ids[start : start + block.top_k])]
+    return RouteBlock(block.dtype, block.layers, block.top_k, struct.pack(f"<{count}{CODES[block.dtype]}", *ordered))
+
+
 # --- the sentinel ------------------------------------------------------------------------------------------------------
 
 

@@ -20,9 +20,10 @@ from safetensors.torch import load_file
 
 from protocol.data_plane.routes import CODES, SIZES
 from protocol.data_plane.rows import CanonicalRow
+from protocol.data_plane.training_rows import token_versions, trained_places
 from protocol.errors import RestoreRefused
 from real.engine.companions import cure_here
-from real.trainer.grpo import Scored, token_versions, trained_places
+from real.trainer.grpo import Scored
 from real.trainer.pictures import media_fault, shown
 from real.trainer.settings import CONFIG_FILE, TrainerSettings
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from protocol.data_plane.advantages import EPSILON
 from protocol.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16")
@@ -33,7 +34,7 @@ class TrainerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     gradient_norm_max: float = 1.0
     clip_low: float = 0.2  # the ratio of probabilities counts within [1 - clip_low, 1 + clip_high]
     clip_high: float = 0.2
-    advantage_epsilon: float = 1e-6
+    advantage_epsilon: float = EPSILON
     logprob_difference_max: float | None = 1e-3
     same_routes_min: float | None = 0.99
     weights_kept: int = 2  # published versions of this life that stay, the newest included

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from protocol.config import Job
+from protocol.data_plane.advantages import advantages, by_place
 from protocol.data_plane.rows import CanonicalRow, decode_canonical, row_fault, trained_row
+from protocol.data_plane.training_rows import TrainingRow, training_rows
 from protocol.errors import Cause, ProtocolError, Refusal, RestoreRefused
 from protocol.history import OptimizerApplied, WeightsLoaded
 from protocol.identity import DATA_PLANE, TRAINER
@@ -33,8 +35,7 @@ from protocol.messages import (
 )
 from protocol.runtime import Runtime
 from real.trainer.checkpoint import OPTIMIZER_FILE, SavedState, read_state, refuse_other_model, write_policy
-from real.trainer.grpo import advantages, by_place
-from real.trainer.row_dump import RowDump, RowRecord, disagreement, records, step_metrics
+from real.trainer.row_dump import RowDump, disagreement, step_metrics
 from real.trainer.settings import TrainerSettings
 from real.trainer.weight_folders import WeightFolders
 
@@ -112,8 +113,12 @@ class TorchTrainer:
             scale = advantages(rows, self.settings.advantage_epsilon)
             gradients = await self._torch(lambda: policy.accumulate(rows, scale))
             await self._agree(step, before, rows, gradients)
+            logprobs = [one.logprobs for one in gradients.scored]
             trained, dumped = await self._torch(
-                lambda: (tuple(map(trained_row, rows)), records(step, rows, gradients.scored, scale, chunks, staged))
+                lambda: (
+                    tuple(map(trained_row, rows)),
+                    training_rows(self.rt.life, step, rows, logprobs, scale, chunks, staged),
+                )
             )
             self._must_be_open(step)  # a group of a newer step discards this one, whatever is being awaited
             after = await self._apply(policy, step, dumped)
@@ -177,7 +182,7 @@ class TorchTrainer:
     async def _torch(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def _apply(self, policy: Policy, step: int, dumped: Sequence[RowRecord]) -> str:
+    async def _apply(self, policy: Policy, step: int, dumped: Sequence[TrainingRow]) -> str:
         """Once the history tells of a step, its weights are published and its rows are written."""
 
         def apply() -> str:

@@ -23,6 +23,7 @@ from scenarios.model import Scenario
 from sim.disk import Disk
 from sim.explore.outcomes import disk_of, landing_of
 from sim.explore.points import Address, Plan, PlanItem
+from sim.trained_rows import AppliedStep
 from sim.world import World
 
 T = TypeVar("T")
@@ -63,7 +64,8 @@ class Life:
 
     ``effects`` says of each fault of this life whether it took effect (``FaultBoard.effects``). ``fired`` is None if no
     crash was asked for. ``address`` is the canonical one of the crash. ``external`` is what outside services held at
-    its start and hold at its end. ``digest`` is the life's history hash.
+    its start and hold at its end. ``digest`` is the life's history hash. ``trained``: every step that was applied,
+    whatever became of it.
     """
 
     number: int
@@ -82,6 +84,7 @@ class Life:
     judge_ns: int
     effects: Mapping[int, str] = field(default_factory=dict)
     external: tuple[External, External] = (NOTHING, NOTHING)
+    trained: Sequence[AppliedStep] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -310,6 +313,7 @@ class OpenLife:
             judge_ns=world.judge_ns + self.judge_ns,
             effects=world.faults.effects(),
             external=(self.external, external),
+            trained=world.trained or (),
         )
         world.bury()
         return life
