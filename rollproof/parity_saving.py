@@ -35,6 +35,7 @@ EVIDENCE = "evidence"
 SIDES = ("reference", "restored")
 RUN_TABLES = ("restored", "recovered", "steps", "groups", "passed", "leaks", "crashes")
 OF_MEASURED = tuple(field.name for field in dataclasses.fields(Measured))
+MAYBE = {field.name for field in dataclasses.fields(Measured) if field.default is None}  # tables that nobody may have asked for
 AS_JSON = b"rollproof_json"  # columns whose values no single Parquet type holds: JSON texts
 AS_OBJECTS = b"rollproof_objects"  # columns that were Python objects, and become them again
 
@@ -88,7 +89,9 @@ def pack_comparison(comparison: Comparison, about: About) -> Packed:
     )
     packed = {PARITY_FILE: msgspec.json.format(msgspec.json.encode(saved), indent=1)}
     for name in OF_MEASURED:
-        packed[_file(name)] = pack_table(getattr(comparison.measured, name))
+        table = getattr(comparison.measured, name)
+        if table is not None:
+            packed[_file(name)] = pack_table(table)
     for side, run in zip(SIDES, runs, strict=True):
         packed[_file(f"{side}-rows")] = pack_table(run.rows.index)
         for name in RUN_TABLES:
@@ -111,7 +114,7 @@ def unpack_comparison(packed: Packed, where: str) -> tuple[Comparison, SavedComp
         beside = {name: tables[_file(f"{side}-{name}")] for name in RUN_TABLES}
         rows = SavedRows(tables[_file(f"{side}-rows")], columns)
         runs.append(Run(facts=Facts(**facts), rows=rows, has_history=history, **beside))
-    measured = Measured(**{name: tables[_file(name)] for name in OF_MEASURED})
+    measured = Measured(**{name: tables[_file(name)] for name in OF_MEASURED if _file(name) in tables})
     return Comparison(reference=runs[0], restored=runs[1], measured=measured, profile=saved.profile), saved
 
 
@@ -120,7 +123,8 @@ def read_comparison(folder: Path) -> Packed:
     if not (folder / PARITY_FILE).is_file():
         what = f"holds no {PARITY_FILE}" if folder.is_dir() else "is no folder"
         raise InputError(f"{folder}: {what}: a folder that parity compare --out or parity run --out wrote was expected")
-    return read_packed(folder, [PARITY_FILE, *evidence_files()])
+    wanted = [name for name in evidence_files() if Path(name).stem not in MAYBE or (folder / name).is_file()]
+    return read_packed(folder, [PARITY_FILE, *wanted])
 
 
 def evidence_files() -> list[str]:
