@@ -91,7 +91,7 @@ def read_profile(path: Path) -> Profile:
     values = base | {key: value for key, value in found.items() if key in FIELDS}
     if "name" not in found:
         faults.append('name: it is missing; give the profile a name of its own, as name = "my-card"')
-    elif found["name"] in NAMED:
+    elif found["name"] in list(NAMED):
         faults.append(f"name: {found['name']} is a profile that comes with rollproof; choose another name")
     wrong = {fault.split(":")[0] for fault in faults}
     good = {key: value for key, value in values.items() if key not in wrong and not _mistyped(key, value, faults)}
@@ -119,7 +119,7 @@ def _unknown(found: dict[str, Any]) -> list[str]:
 def _base(like: Any, faults: list[str]) -> dict[str, Any]:
     if like is None:
         return {}
-    if like not in NAMED:
+    if not isinstance(like, str) or like not in NAMED:
         faults.append(f"like: {like!r} is no profile; there are {', '.join(NAMED)}")
         return {name: msgspec.to_builtins(EXACT)[name] for name in _needed()}
     return {key: value for key, value in msgspec.to_builtins(NAMED[like]).items() if key != "source"}

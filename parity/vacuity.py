@@ -46,13 +46,22 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
 
 
 def _no_restore(comparison: Comparison, restored: bool) -> Iterator[str]:
-    reference, other = comparison.reference.facts, comparison.restored.facts
-    if reference.source and reference.source == other.source:
-        yield f"{reference.source} was compared with itself"
+    reference = comparison.reference.facts
+    if _itself(comparison):
+        yield f"{reference.source or 'a run'} was compared with itself"
     elif not restored:
         yield "the second run shows no crash and no restored row: it is no restored run (say --no-restore to compare it all the same)"
     if len(comparison.reference.crashes):
         yield "the reference crashed too: it is no uninterrupted run"
+
+
+def _itself(comparison: Comparison) -> bool:
+    one, other = comparison.reference, comparison.restored
+    if one.rows is other.rows:
+        return True
+    if one.facts.source != other.facts.source or len(one.crashes) != len(other.crashes) or len(one.restored) != len(other.restored):
+        return False
+    return bool(one.facts.source) and one.rows.index.equals(other.rows.index)
 
 
 def _lacking(comparison: Comparison) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pandas as pd
 
 from parity.gate import Comparison, GateResult
-from parity.lives import counted, identities
+from parity.pairing import counted, identities
 from parity.places import judged, place, unknown
 
 NAME = "exactly once"
@@ -17,14 +17,15 @@ IDENTITY = ["epoch", "ordinal", "generation"]
 
 
 def exactly_once(comparison: Comparison) -> GateResult:
-    rows = identities(comparison.restored.rows.index)
+    rows = identities(comparison.restored)
     if rows.empty:
         return unknown(NAME, "the restored run trained on no row")
     found = comparison.measured.duplicates
     mine = found[found["run"] == "restored"] if len(found) else found
     theirs = found[found["run"] == "reference"] if len(found) else found
-    findings = [f"{place(row)}: trained twice in life {row.life}" for row in mine.itertuples(index=False)]
-    findings += _between_steps(rows)
+    findings = [f"{place(row)}: trained once more in life {row.life}, and nothing discarded either" for row in mine.itertuples(index=False)]
+    if "epoch" in comparison.restored.rows.index:
+        findings += _between_steps(rows, mine)
     again = int((~counted(rows)).sum())
     if len(theirs) and not findings:
         return unknown(NAME, "the reference trained rows twice: it is no reference", findings=tuple(f"{place(r)}" for r in theirs.itertuples()))
@@ -32,14 +33,14 @@ def exactly_once(comparison: Comparison) -> GateResult:
     return judged(NAME, findings, value=len(findings), limit=0, why=why, figures={"superseded": again})
 
 
-def _between_steps(rows: pd.DataFrame) -> list[str]:
-    """The same row under two steps that both count: by one life, or by one whose step nobody discarded."""
+def _between_steps(rows: pd.DataFrame, told: pd.DataFrame) -> list[str]:
+    """The same row under two steps that both count, unless it was told."""
     kept = rows[counted(rows)]
     twice = kept[kept.duplicated(IDENTITY, keep=False)]
-    same_step = twice.duplicated([*IDENTITY, "life", "step"], keep=False)  # told by ``duplicates``
+    known = set(zip(told["ordinal"], told["generation"], strict=True)) if len(told) else set()
     out = []
-    for (_, ordinal, generation), lines in twice[~same_step].groupby(IDENTITY):
-        if len(lines) > 1:
+    for (_, ordinal, generation), lines in twice.groupby(IDENTITY):
+        if (ordinal, generation) not in known:
             where = ", ".join(f"step {line.step} of life {line.life}" for line in lines.itertuples(index=False))
             out.append(f"prompt {ordinal}, sibling {generation}: trained at {where}, and nothing discarded either")
     return out

@@ -14,6 +14,7 @@ from parity.gate import Comparison, GateResult
 from parity.places import judged, nothing, unknown
 
 NAME = "training error"
+SUMS = ("tokens", "masked", "scored", "kl_sum", "mult_sum")
 MASKED_MORE, MASKED_FACTOR = 0.1, 2.0  # a masked share above both of these, against other rows, hides what it should show
 
 
@@ -53,7 +54,7 @@ def errors(segments: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """tokens, masked share, scored, gen_kl_error and token_mult_prob_error of each run's segments that hold any token."""
     if segments.empty:
         return {}
-    sums = segments.groupby(["run", "segment"])[["tokens", "masked", "scored", "kl_sum", "mult_sum"]].sum()
+    whole = {key: lines[list(SUMS)].sum(skipna=False) for key, lines in segments.groupby(["run", "segment"])}
     return {
         f"{run} {segment}": {
             "tokens": int(row["tokens"]),
@@ -62,6 +63,6 @@ def errors(segments: pd.DataFrame) -> dict[str, dict[str, Any]]:
             "gen_kl_error": float(row["kl_sum"] / row["scored"]) if row["scored"] else None,
             "token_mult_prob_error": float(row["mult_sum"] / row["scored"]) if row["scored"] else None,
         }
-        for (run, segment), row in sums.iterrows()
+        for (run, segment), row in whole.items()
         if row["tokens"]
     }

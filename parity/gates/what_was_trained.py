@@ -11,7 +11,7 @@ from collections import Counter
 import pandas as pd
 
 from parity.gate import Comparison, GateResult
-from parity.lives import counted, identities
+from parity.pairing import counted, identities
 from parity.places import judged, some, unknown
 from parity.tables import Run
 
@@ -43,7 +43,7 @@ def what_was_trained(comparison: Comparison) -> GateResult:
 
 
 def kept(run: Run) -> pd.DataFrame:
-    rows = identities(run.rows.index)
+    rows = identities(run)
     return rows[counted(rows)]
 
 
