@@ -34,10 +34,15 @@ def excused(pairs: pd.DataFrame, profile: Profile) -> Any:
     proven = (pairs["proof"] != "").to_numpy(bool)
     prefix = of_kind(pairs, "pre_cut") & (pairs["excuse"] == PRE_CUT).to_numpy(bool) & profile.pre_cut_excused
     most = profile.near_tie_margin
-    tied = np.zeros(len(pairs), bool)
+    tied: Any = np.zeros(len(pairs), bool)
     if most is not None:
         margin = pairs["margin"].to_numpy(float)
-        tied = of_kind(pairs, "post_cut", "unrestored") & (pairs["excuse"] == NEAR_TIE).to_numpy(bool) & (margin >= 0) & (margin < most)
+        tied = (
+            of_kind(pairs, "post_cut", "unrestored")
+            & (pairs["excuse"] == NEAR_TIE).to_numpy(bool)
+            & (margin >= 0)
+            & (margin < most)
+        )
     return both(pairs) & proven & (prefix | tied)
 
 
@@ -76,7 +81,9 @@ def first_difference(pairs: pd.DataFrame, bitwise: bool = True) -> int:
     weights are made of them; else only what was sampled."""
     equal = outright(pairs) & (pairs["step"].to_numpy() == pairs["step_ref"].to_numpy())
     if bitwise:
-        equal &= (pairs["compared"].to_numpy() == pairs["bit_identical"].to_numpy()) & same(pairs["advantage"], pairs["advantage_ref"])
+        equal &= (pairs["compared"].to_numpy() == pairs["bit_identical"].to_numpy()) & same(
+            pairs["advantage"], pairs["advantage_ref"]
+        )
     found = pairs["found"].to_numpy()
     step = np.where(found == "reference", NEVER, pairs["step"].to_numpy())
     step_ref = np.where(found == "restored", NEVER, pairs["step_ref"].to_numpy())

@@ -60,7 +60,9 @@ class Result:
             "profile": msgspec.to_builtins(profile),
             "expects_restore": self.expects_restore,
             "rows": rows,
-            "kinds": {str(kind): int(count) for kind, count in pairs.loc[both(pairs), "kind"].value_counts().sort_index().items()},
+            "kinds": {
+                str(kind): int(count) for kind, count in pairs.loc[both(pairs), "kind"].value_counts().sort_index().items()
+            },
             "restored_calls": len(self.comparison.measured.calls),
             "restored_rows": int(claims.sum()),
             "matched_outright": int((claims & outright(pairs)).sum()),
@@ -68,7 +70,10 @@ class Result:
             "excused": int(excused(pairs, profile).sum()),
             "excuses": excuses(self.comparison),
             "gates": [_gate(gate) for gate in self.gates],
-            "unknown_because": [*self.unknown_because, *(f"{g.name}: {g.why}" for g in self.gates if g.verdict is Verdict.UNKNOWN)],
+            "unknown_because": [
+                *self.unknown_because,
+                *(f"{g.name}: {g.why}" for g in self.gates if g.verdict is Verdict.UNKNOWN),
+            ],
             "not_judged": [f"{gate.name}: {gate.why}" for gate in self.gates if gate.verdict is Verdict.NOT_APPLICABLE],
         }
         plain: dict[str, Any] = _plain(content)
@@ -130,7 +135,10 @@ def excuses(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _facts(run: Run) -> dict[str, Any]:
     facts = run.facts
-    return {name: getattr(facts, name) for name in facts.__dataclass_fields__} | {"has_history": run.has_history, "crashes": len(run.crashes)}
+    return {name: getattr(facts, name) for name in facts.__dataclass_fields__} | {
+        "has_history": run.has_history,
+        "crashes": len(run.crashes),
+    }
 
 
 def _gate(gate: GateResult) -> dict[str, Any]:

@@ -20,7 +20,18 @@ from parity.tables import Run
 
 # ``what``: provenance | staging. ``run``: reference | restored. Only rows that count in the end.
 FAULTS = ("run", "life", "step", "ordinal", "generation", "what", "fault")
-COLUMNS = ("tokens", "token_mask", "generation_logprobs", "spans", "calls", "keys", "routes", "routes_sorted", "media", "staging_alive")
+COLUMNS = (
+    "tokens",
+    "token_mask",
+    "generation_logprobs",
+    "spans",
+    "calls",
+    "keys",
+    "routes",
+    "routes_sorted",
+    "media",
+    "staging_alive",
+)
 SIZE = 2000  # rows a batch: some 4 million tokens
 SHOWN = 1000  # faults of one run that are kept
 
@@ -95,13 +106,15 @@ def _coverage(batch: Batch, named: Any) -> list[tuple[int, str, str]]:
         batch = batch.taken(rows)
         spans, calls, tokens = batch.flat("spans"), batch.flat("calls"), batch.tokens("tokens")
     mask, logprobs = batch.tokens("token_mask"), batch.tokens("generation_logprobs")
-    generated = np.repeat((np.arange(len(calls.values)) % 2).astype(bool), calls.values)
+    generated: Any = np.repeat((np.arange(len(calls.values)) % 2).astype(bool), calls.values)
     stamped = _stamped(spans, tokens)
     beyond = counts_of(stamped & ~generated, tokens.offsets) > 0
     out += _told(batch, beyond, "provenance", "a weight version is given to tokens that no call generated")
     if len(mask.values) == len(stamped):
         trained = mask.values != 0
-        out += _told(batch, counts_of(trained & ~stamped, tokens.offsets) > 0, "provenance", "a trained token has no weight version")
+        out += _told(
+            batch, counts_of(trained & ~stamped, tokens.offsets) > 0, "provenance", "a trained token has no weight version"
+        )
         if not spans_follow_masks(stamped, generated, trained, tokens.offsets).all():
             loose = ~spans_follow_masks(stamped, generated, trained, tokens.offsets)
             out += _told(batch, loose, "provenance", "its spans do not cover what its calls generated")
@@ -123,10 +136,10 @@ def _ordered(spans: Flat, tokens: Any) -> Any:
         return whole
     first, end = spans.values[0::3].astype(np.int64), spans.values[1::3].astype(np.int64)
     counts = spans.lengths // 3
-    owner = np.repeat(np.arange(len(counts)), counts)
+    owner: Any = np.repeat(np.arange(len(counts)), counts)
     wrong = (first < 0) | (end <= first) | (end > np.asarray(tokens)[owner])
     wrong[1:] |= (owner[1:] == owner[:-1]) & (first[1:] < end[:-1])
-    out = np.ones(len(counts), bool)
+    out: Any = np.ones(len(counts), bool)
     out[owner[wrong]] = False
     return out
 
@@ -134,8 +147,8 @@ def _ordered(spans: Flat, tokens: Any) -> Any:
 def _stamped(spans: Flat, tokens: Flat) -> Any:
     """bool [tokens of all rows]: whether a span covers it. Spans are ordered."""
     counts = spans.lengths // 3
-    base = np.repeat(tokens.offsets[:-1], counts)
-    edges = np.zeros(len(tokens.values) + 1, np.int32)
+    base: Any = np.repeat(tokens.offsets[:-1], counts)
+    edges: Any = np.zeros(len(tokens.values) + 1, np.int32)
     np.add.at(edges, base + spans.values[0::3], 1)
     np.add.at(edges, base + spans.values[1::3], -1)
     return np.cumsum(edges[:-1], dtype=np.int32) > 0
@@ -148,7 +161,13 @@ def _staging(batch: Batch) -> list[tuple[int, str, str]]:
     for row in held:
         others = [key for key in batch.short("staging_alive", int(row)) if key not in batch.short("keys", int(row))]
         if others:
-            out.append((int(batch.lines[row]), "staging", f"{len(others)} rows beside its calls were alive when it was trained: {others[0]}"))
+            out.append(
+                (
+                    int(batch.lines[row]),
+                    "staging",
+                    f"{len(others)} rows beside its calls were alive when it was trained: {others[0]}",
+                )
+            )
     return out
 
 
@@ -159,7 +178,7 @@ def _count(texts: Any) -> Any:
 def _keys(batch: Batch) -> Any:
     """Every key of the batch beside the line of its row."""
     texts = batch.texts("keys")
-    owners = np.repeat(batch.lines, _count(texts))
+    owners: Any = np.repeat(batch.lines, _count(texts))
     return pa.table({"key": pc.cast(texts.flatten(), pa.string()), "line": pa.array(owners, pa.int64())})
 
 

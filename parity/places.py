@@ -29,7 +29,9 @@ def at(rows: pd.DataFrame, *says: str) -> list[str]:
     ]
 
 
-def judged(name: str, findings: Sequence[str], *, found: int | None = None, why: str = "", broken: str = "", **rest: Any) -> GateResult:
+def judged(
+    name: str, findings: Sequence[str], *, found: int | None = None, why: str = "", broken: str = "", **rest: Any
+) -> GateResult:
     """BROKEN if anything was found, else HELD. ``found`` counts where ``findings`` do not hold all; ``broken``: why, then."""
     count = len(findings) if found is None else found
     return GateResult(

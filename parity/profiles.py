@@ -95,7 +95,10 @@ def read_profile(path: Path) -> Profile:
         faults.append(f"name: {found['name']} is a profile that comes with rollproof; choose another name")
     wrong = {fault.split(":")[0] for fault in faults}
     good = {key: value for key, value in values.items() if key not in wrong and not _mistyped(key, value, faults)}
-    faults += [f"{key}: it is missing; it must be a number, or say like = one of {', '.join(NAMED)}" for key in _needed() - set(values) - wrong]
+    faults += [
+        f"{key}: it is missing; it must be a number, or say like = one of {', '.join(NAMED)}"
+        for key in _needed() - set(values) - wrong
+    ]
     faults += _out_of_range(good)
     if faults:
         raise ConfigError(f"profile {path}: {'; '.join(faults)}")
@@ -146,5 +149,7 @@ def _out_of_range(values: dict[str, Any]) -> list[str]:
             out.append(f"{key}: {value} must be a finite number that is not negative")
     most, largest = values.get("logprob_most"), values.get("logprob_max")
     if most is not None and largest is not None and most > largest:
-        out.append(f"logprob_most: {most} is more than logprob_max ({largest}), which no logprob may exceed; make it at most that")
+        out.append(
+            f"logprob_most: {most} is more than logprob_max ({largest}), which no logprob may exceed; make it at most that"
+        )
     return out

@@ -13,7 +13,9 @@ from parity.agreement import both, compared, excused, of_kind, outright, restore
 from parity.gate import Comparison
 from parity.tables import OPTIONAL
 
-MATTERS = tuple(name for name in OPTIONAL if name not in ("sample", "group", "chunk", "life", "epoch", "attempt", "prefix_ids_sha256"))
+MATTERS = tuple(
+    name for name in OPTIONAL if name not in ("sample", "group", "chunk", "life", "epoch", "attempt", "prefix_ids_sha256")
+)
 
 
 def vacuous(comparison: Comparison, expects_restore: bool = True) -> tuple[str, ...]:
@@ -33,7 +35,11 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
     if expects_restore:
         yield from _no_restore(comparison, bool(claims.any()) or crashed or len(comparison.measured.calls) > 0)
     if (claims.any() or crashed or len(comparison.measured.calls)) and not (claims & outright(pairs)).any():
-        said = f"none of the {int(claims.sum())} restored rows matches" if claims.any() else "a life crashed, but no restored row was trained, so none matches"
+        said = (
+            f"none of the {int(claims.sum())} restored rows matches"
+            if claims.any()
+            else "a life crashed, but no restored row was trained, so none matches"
+        )
         yield f"{said} the reference outright"
     rewards = pairs.loc[both(pairs), "reward"].to_numpy(float)
     values = np.unique(rewards[np.isfinite(rewards)])
@@ -50,7 +56,7 @@ def _no_restore(comparison: Comparison, restored: bool) -> Iterator[str]:
     if _itself(comparison):
         yield f"{reference.source or 'a run'} was compared with itself"
     elif not restored:
-        yield "the second run shows no crash and no restored row: it is no restored run (say --no-restore to compare it all the same)"
+        yield "the second run shows no crash and no restored row (say --no-restore to compare two uninterrupted runs)"
     if len(comparison.reference.crashes):
         yield "the reference crashed too: it is no uninterrupted run"
 
@@ -59,7 +65,11 @@ def _itself(comparison: Comparison) -> bool:
     one, other = comparison.reference, comparison.restored
     if one.rows is other.rows:
         return True
-    if one.facts.source != other.facts.source or len(one.crashes) != len(other.crashes) or len(one.restored) != len(other.restored):
+    if (
+        one.facts.source != other.facts.source
+        or len(one.crashes) != len(other.crashes)
+        or len(one.restored) != len(other.restored)
+    ):
         return False
     return bool(one.facts.source) and one.rows.index.equals(other.rows.index)
 

@@ -18,8 +18,21 @@ from parity.profile import Profile
 from parity.profiles import FP32
 from parity.sources.memory import TableRows
 from parity.tables import (
-    CRASHES, GROUPS, LEAKS, PAIRS, PASSED, RECOVERED, RESTORED, ROWS, SEGMENTS, STEPS, Facts, Measured, Run, empty,
-)  # fmt: skip
+    CRASHES,
+    GROUPS,
+    LEAKS,
+    PAIRS,
+    PASSED,
+    RECOVERED,
+    RESTORED,
+    ROWS,
+    SEGMENTS,
+    STEPS,
+    Facts,
+    Measured,
+    Run,
+    empty,
+)
 
 NONE = float("nan")
 CLEAN: dict[str, Any] = {
@@ -43,8 +56,8 @@ def pair(**changed: Any) -> dict[str, Any]:
 def four_pairs(**changed: Any) -> list[dict[str, Any]]:
     """Two steps of one prompt with two siblings: the second step's were restored. ``changed``: of the last one."""
     lines = [
-        pair(step=step, step_ref=step, ordinal=step - 1, generation=generation, reward=float(generation), reward_ref=float(generation),
-             life=step, how="turn" if step == 2 else "")
+        pair(step=step, step_ref=step, ordinal=step - 1, generation=generation, life=step, how="turn" if step == 2 else "",
+             reward=float(generation), reward_ref=float(generation))
         for step in (1, 2)
         for generation in (0, 1)
     ]  # fmt: skip
@@ -132,8 +145,9 @@ def call(**changed: Any) -> dict[str, Any]:
 
 def step(number: int, **changed: Any) -> dict[str, Any]:
     return {
-        "life": 1, "step": number, "before": f"w{number - 1}", "weights": f"w{number}", "rows": 2, "loss": 0.25, "reward_mean": 0.5,
-        "gen_kl_error": 0.0, "token_mult_prob_error": 1.0, "masked_fraction": 0.0, "gradient_norm": 1.0, "held": 0,
+        "life": 1, "step": number, "before": f"w{number - 1}", "weights": f"w{number}", "rows": 2, "loss": 0.25,
+        "reward_mean": 0.5, "gen_kl_error": 0.0, "token_mult_prob_error": 1.0, "masked_fraction": 0.0,
+        "gradient_norm": 1.0, "held": 0,
     } | changed  # fmt: skip
 
 

@@ -14,5 +14,9 @@ def bit_identical(comparison: Comparison) -> GateResult:
     if not total:
         return unknown(NAME, "no trained token of a matching row has a logprob in both runs", reported=least is None)
     share = equal / total
-    findings = [f"{equal} of {total} logprobs are bitwise equal: {share:.4%}, not {least:.2%}"] if least is not None and share < least else []
+    findings = (
+        [f"{equal} of {total} logprobs are bitwise equal: {share:.4%}, not {least:.2%}"]
+        if least is not None and share < least
+        else []
+    )
     return judged(NAME, findings, value=share, limit=least, reported=least is None, figures={"tokens": total, "equal": equal})

@@ -23,12 +23,19 @@ def exactly_once(comparison: Comparison) -> GateResult:
     found = comparison.measured.duplicates
     mine = found[found["run"] == "restored"] if len(found) else found
     theirs = found[found["run"] == "reference"] if len(found) else found
-    findings = [f"{place(row)}: trained once more in life {row.life}, and nothing discarded either" for row in mine.itertuples(index=False)]
+    findings = [
+        f"{place(row)}: trained once more in life {row.life}, and nothing discarded either"
+        for row in mine.itertuples(index=False)
+    ]
     if "epoch" in comparison.restored.rows.index:
         findings += _between_steps(rows, mine)
     again = int((~counted(rows)).sum())
     if len(theirs) and not findings:
-        return unknown(NAME, "the reference trained rows twice: it is no reference", findings=tuple(f"{place(r)}" for r in theirs.itertuples()))
+        return unknown(
+            NAME,
+            "the reference trained rows twice: it is no reference",
+            findings=tuple(f"{place(r)}" for r in theirs.itertuples()),
+        )
     why = f"{again} rows of discarded steps were trained again" if again else "no row was trained again"
     return judged(NAME, findings, value=len(findings), limit=0, why=why, figures={"superseded": again})
 

@@ -20,10 +20,14 @@ def generation_logprobs(comparison: Comparison) -> GateResult:
     largest = pairs["max_diff"].to_numpy(float)
     within = 1.0 - float(pairs["over"].sum()) / total if total else 0.0
     over = (compared > 0) & ~(largest <= profile.logprob_max)  # NaN is over
-    findings = [f"{place(row)}: {row.not_finite} logprobs are no numbers" for row in pairs[broken_numbers].itertuples(index=False)]
+    findings = [
+        f"{place(row)}: {row.not_finite} logprobs are no numbers" for row in pairs[broken_numbers].itertuples(index=False)
+    ]
     findings += [f"{place(row)}: a logprob differs by {row.max_diff:.4g}" for row in pairs[over].itertuples(index=False)]
     if within < profile.logprob_share:
-        findings.append(f"only {within:.4%} of {total} logprobs are within {profile.logprob_most:g}, not {profile.logprob_share:.2%}")
+        findings.append(
+            f"only {within:.4%} of {total} logprobs are within {profile.logprob_most:g}, not {profile.logprob_share:.2%}"
+        )
     seen = largest[compared > 0]
     value = float(np.nanmax(seen)) if len(seen) and not np.isnan(seen).all() else None
     figures = {"tokens": total, "share within": within, "share limit": profile.logprob_share, "within": profile.logprob_most}

@@ -21,7 +21,9 @@ def masks_and_lengths(comparison: Comparison) -> GateResult:
     mask = ~pairs["mask_equal"].to_numpy(bool)
     wrong = pairs[held & (length | mask)]
     findings = [
-        f"{place(row)}: {row.tokens} tokens, not {row.tokens_ref}" if row.tokens != row.tokens_ref else f"{place(row)}: other tokens are trained"
+        f"{place(row)}: {row.tokens} tokens, not {row.tokens_ref}"
+        if row.tokens != row.tokens_ref
+        else f"{place(row)}: other tokens are trained"
         for row in wrong.head(100).itertuples(index=False)
     ]
     return judged(NAME, findings, found=len(wrong), value=len(wrong), limit=0, figures={"compared": int(held.sum())})

@@ -21,7 +21,10 @@ def other_weights(comparison: Comparison) -> GateResult:
     other = paired & of_kind(pairs, "other_weights")
     mine = (pairs["found"] != "reference").to_numpy(bool)
     illegal = mine & ~pairs["spans_legal"].to_numpy(bool)
-    findings = [f"{place(row)}: its weight versions are not legal ({row.fault or 'see its spans'})" for row in pairs[illegal].itertuples(index=False)]
+    findings = [
+        f"{place(row)}: its weight versions are not legal ({row.fault or 'see its spans'})"
+        for row in pairs[illegal].itertuples(index=False)
+    ]
     if comparison.restored.facts.fixed_order:
         moved = pairs[other & ~illegal].itertuples(index=False)
         findings += [f"{place(row)}: other weights or tool replies, though the scenario's order is fixed" for row in moved]

@@ -29,7 +29,9 @@ def readiness_order(comparison: Comparison) -> GateResult:
     tau = float(stats.kendalltau(range(len(shared)), ranks).statistic)
     figures = {"groups": len(shared), "kendall tau": tau}
     if not fixed:
-        return GateResult(name=NAME, verdict=Verdict.HELD, value=tau, reported=True, figures=figures, why="the scenario fixes no order")
+        return GateResult(
+            name=NAME, verdict=Verdict.HELD, value=tau, reported=True, figures=figures, why="the scenario fixes no order"
+        )
     findings = [
         f"prompt {second} was finished before prompt {first}, in the reference after it"
         for first, second in pairwise(shared)

@@ -6,6 +6,8 @@ with other weights has the reward of its own final state, which the reference ca
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from parity.agreement import both, compared, parted, same
@@ -19,7 +21,7 @@ def rewards_and_admission(comparison: Comparison) -> GateResult:
     pairs = comparison.measured.pairs
     other = parted(pairs, comparison.profile) | (both(pairs) & ~compared(pairs))
     held = compared(pairs) & ~other
-    beside = np.zeros(len(pairs), bool)
+    beside: Any = np.zeros(len(pairs), bool)
     if comparison.restored.facts.relative_rewards or comparison.reference.facts.relative_rewards:
         group = pairs.groupby(["epoch", "ordinal"]).ngroup().to_numpy()
         beside = held & np.isin(group, np.unique(group[other]))

@@ -36,7 +36,11 @@ def route_digests(comparison: Comparison) -> GateResult:
 
 
 def _any(calls: Any) -> Any:
-    return (calls["routes"].fillna("") != "") | (calls["routes_completed"].fillna("") != "") | (calls["trained_routes"].fillna("") != "")
+    return (
+        (calls["routes"].fillna("") != "")
+        | (calls["routes_completed"].fillna("") != "")
+        | (calls["trained_routes"].fillna("") != "")
+    )
 
 
 def _faults(call: Any) -> list[str]:

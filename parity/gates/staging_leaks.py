@@ -16,7 +16,11 @@ def staging_leaks(comparison: Comparison) -> GateResult:
         for leak in restored.leaks.itertuples(index=False)
     ]
     if faults is not None:
-        findings += [f"{place(row)}: {row.fault}" for row in faults[faults["what"] == "staging"].itertuples(index=False) if row.run == "restored"]
+        findings += [
+            f"{place(row)}: {row.fault}"
+            for row in faults[faults["what"] == "staging"].itertuples(index=False)
+            if row.run == "restored"
+        ]
     calls = len(comparison.measured.calls)
     if not findings and not restored.has_history and "staging_alive" not in restored.rows.columns:
         return nothing(NAME, "nobody wrote which rows were in staging")

@@ -33,7 +33,9 @@ def token_ids(comparison: Comparison) -> GateResult:
     rows = pairs[wrong].head(100).assign(says=lambda few: _said(few, profile.near_tie_margin))
     why = f"{figures['excused']} differences are excused" if figures["excused"] else ""
     broken = f"{int(wrong.sum())} of {int(paired.sum())} rows differ without an excuse"
-    return judged(NAME, at(rows, "says"), found=int(wrong.sum()), value=int(wrong.sum()), limit=0, why=why, broken=broken, figures=figures)
+    return judged(
+        NAME, at(rows, "says"), found=int(wrong.sum()), value=int(wrong.sum()), limit=0, why=why, broken=broken, figures=figures
+    )
 
 
 def _said(rows: Any, most: float | None) -> list[str]:

@@ -35,7 +35,8 @@ def training_error(comparison: Comparison) -> GateResult:
     for name in ("restored tail", "restored prefix"):
         hidden = figures.get(name)
         if hidden and hidden["masked share"] > max(MASKED_FACTOR * other["masked share"], other["masked share"] + MASKED_MORE):
-            why = f"{hidden['masked share']:.1%} of the {name.split()[1]} tokens are masked, of other rows {other['masked share']:.1%}"
+            share, usual = hidden["masked share"], other["masked share"]
+            why = f"{share:.1%} of the {name.split()[1]} tokens are masked, of other rows {usual:.1%}"
             return unknown(NAME, f"{why}: what is left says nothing of the rest", figures=figures)
     findings, value = [], {}
     for error in ("gen_kl_error", "token_mult_prob_error"):
@@ -43,7 +44,9 @@ def training_error(comparison: Comparison) -> GateResult:
         value[error] = tail[error]
         most = max(profile.tail_factor * (other[error] - less), profile.tail_floor)
         if not tail[error] - less <= most:
-            findings.append(f"{error} of resumed tails is {tail[error]:.6g}, of other rows {other[error]:.6g}: at most {most + less:.6g}")
+            findings.append(
+                f"{error} of resumed tails is {tail[error]:.6g}, of other rows {other[error]:.6g}: at most {most + less:.6g}"
+            )
     limit = f"{profile.tail_factor:g} times other rows, or {profile.tail_floor:g}"
     if exact:
         return judged(NAME, [], value=value, why="reported: bitwise gates judge this profile", reported=True, figures=figures)

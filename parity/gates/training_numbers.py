@@ -31,7 +31,9 @@ def training_numbers(comparison: Comparison) -> GateResult:
     in_whole = at_once & pairs["step"].isin(sorted(whole)).to_numpy(bool)
     advantages = in_whole & ~(pairs["advantage"].isna() & pairs["advantage_ref"].isna()).to_numpy(bool)
     wrong = pairs[advantages & ~close(pairs["advantage"], pairs["advantage_ref"], profile)]
-    findings = [f"{place(row)}: advantage {row.advantage:.6g}, not {row.advantage_ref:.6g}" for row in wrong.itertuples(index=False)]
+    findings = [
+        f"{place(row)}: advantage {row.advantage:.6g}, not {row.advantage_ref:.6g}" for row in wrong.itertuples(index=False)
+    ]
     scored = at_once & (pairs["trainer_compared"].to_numpy() > 0)
     over = pairs[scored & ~(pairs["trainer_excess"].to_numpy(float) <= profile.trainer_atol)]
     findings += [
@@ -40,10 +42,17 @@ def training_numbers(comparison: Comparison) -> GateResult:
     ]
     held, said = _of_steps(mine, theirs, whole, profile)
     findings += said
-    figures = {"advantages": int(advantages.sum()), "rows scored": int(scored.sum()), "step figures": held, "steps with equal weights": len(equal)}
+    figures = {
+        "advantages": int(advantages.sum()),
+        "rows scored": int(scored.sum()),
+        "step figures": held,
+        "steps with equal weights": len(equal),
+    }
     limit = f"rtol {profile.trainer_rtol:g}, atol {profile.trainer_atol:g}"
     if not (advantages.any() or scored.any() or held):
-        return nothing(NAME, "neither run says an advantage, a trainer logprob or a loss where both had the same weights", figures=figures)
+        return nothing(
+            NAME, "neither run says an advantage, a trainer logprob or a loss where both had the same weights", figures=figures
+        )
     why = f"{len(equal)} steps were trained with the reference's weights, {len(whole)} of them on its rows throughout"
     return judged(NAME, findings, value=len(findings), limit=limit, why=why, figures=figures)
 

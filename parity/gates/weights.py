@@ -35,11 +35,18 @@ def weights(comparison: Comparison) -> GateResult:
         if step <= last or step == min(theirs):
             compared += 1
             if before != before_ref:
-                findings.append(f"step {step}: it began with weights {before[:12]}, the reference with {before_ref[:12]}, though all rows before are equal")
+                said = f"step {step}: it began with weights {before[:12]}, the reference with {before_ref[:12]}"
+                findings.append(f"{said}, though all rows before are equal")
         if step < last and before == before_ref and after != after_ref:
             findings.append(f"step {step}: equal rows made weights {after[:12]}, in the reference {after_ref[:12]}")
-    why = "all rows are equal" if last == NEVER else f"compared up to step {last}, where the first row differs; the chain throughout"
-    return judged(NAME, findings, value=compared, limit=len(theirs), why=why, figures={"steps compared": compared, "steps": len(mine)})
+    why = (
+        "all rows are equal"
+        if last == NEVER
+        else f"compared up to step {last}, where the first row differs; the chain throughout"
+    )
+    return judged(
+        NAME, findings, value=compared, limit=len(theirs), why=why, figures={"steps compared": compared, "steps": len(mine)}
+    )
 
 
 def digests(steps: pd.DataFrame) -> dict[int, tuple[str, str]]:
@@ -47,7 +54,9 @@ def digests(steps: pd.DataFrame) -> dict[int, tuple[str, str]]:
     if steps.empty:
         return {}
     lines = steps.sort_values(["life", "step"], kind="stable")
-    return {int(row.step): (str(row.before), str(row.weights)) for row in lines.itertuples(index=False) if row.before and row.weights}
+    return {
+        int(row.step): (str(row.before), str(row.weights)) for row in lines.itertuples(index=False) if row.before and row.weights
+    }
 
 
 def chain(found: dict[int, tuple[str, str]], who: str) -> list[str]:

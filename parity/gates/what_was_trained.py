@@ -65,8 +65,8 @@ def _siblings(rows: pd.DataFrame, wanted: int) -> list[str]:
     found = rows.groupby(["step", "epoch", "ordinal"])["generation"].agg(["nunique", "max", "min"])
     wrong = found[(found["nunique"] != wanted) | (found["max"] != wanted - 1) | (found["min"] != 0)]
     return [
-        f"step {step}, prompt {ordinal}: {row['nunique']} siblings ({row['min']} to {row['max']}), not {wanted} (0 to {wanted - 1})"
-        for (step, _, ordinal), row in wrong.iterrows()
+        f"step {step}, prompt {ordinal}: {number} siblings ({first} to {last}), not {wanted} (0 to {wanted - 1})"
+        for (step, _, ordinal), number, last, first in wrong.itertuples()
     ]
 
 
@@ -77,7 +77,8 @@ def _by_step(theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
     for step in sorted(wanted.keys() & found.keys()):
         lost, added = sorted(wanted[step] - found[step]), sorted(found[step] - wanted[step])
         if lost or added:
-            out.append(f"step {step}: prompts {some(lost) or 'none'} are missing, prompts {some(added) or 'none'} are not the reference's")
+            gone, new = some(lost) or "none", some(added) or "none"
+            out.append(f"step {step}: prompts {gone} are missing, prompts {new} are not the reference's")
     return out
 
 
@@ -90,14 +91,16 @@ def passed(run: Run) -> Counter[int]:
     lines = run.passed.astype({"life": "int64", "ordinal": "int64"})
     newest = lines.groupby("ordinal")["life"].max().to_dict()
     return Counter(
-        line.ordinal for line in lines.itertuples(index=False) if line.life == newest[line.ordinal] and last.get(line.ordinal, 0) <= line.life
+        line.ordinal
+        for line in lines.itertuples(index=False)
+        if line.life == newest[line.ordinal] and last.get(line.ordinal, 0) <= line.life
     )
 
 
 def _skipped(reference: Run, restored: Run) -> list[str]:
     theirs, mine = passed(reference), passed(restored)
-    out = [f"prompt {ordinal}: the reference passed it over, the restored run did not" for ordinal in sorted((theirs - mine))]
-    return out + [f"prompt {ordinal}: only the restored run passed it over" for ordinal in sorted((mine - theirs))]
+    out = [f"prompt {ordinal}: the reference passed it over, the restored run did not" for ordinal in sorted(theirs - mine)]
+    return out + [f"prompt {ordinal}: only the restored run passed it over" for ordinal in sorted(mine - theirs)]
 
 
 def _over_the_run(reference: Run, restored: Run, theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
@@ -105,8 +108,12 @@ def _over_the_run(reference: Run, restored: Run, theirs: pd.DataFrame, mine: pd.
     found = Counter(_groups(mine)["ordinal"].tolist()) + passed(restored)
     lost = [ordinal for ordinal in sorted(wanted - found) if not _open(restored, ordinal)]
     added = [ordinal for ordinal in sorted(found - wanted) if not _open(reference, ordinal)]
-    out = [f"prompt {ordinal}: the restored run neither trained it nor passed it over as often as the reference" for ordinal in lost]
-    return out + [f"prompt {ordinal}: the restored run trained it or passed it over more often than the reference" for ordinal in added]
+    out = [
+        f"prompt {ordinal}: the restored run neither trained it nor passed it over as often as the reference" for ordinal in lost
+    ]
+    return out + [
+        f"prompt {ordinal}: the restored run trained it or passed it over more often than the reference" for ordinal in added
+    ]
 
 
 def _open(run: Run, ordinal: int) -> bool:
@@ -124,5 +131,3 @@ def _causes(run: Run) -> list[str]:
     if run.passed.empty:
         return []
     return [f"prompt {line.ordinal}: passed over without a cause" for line in run.passed.itertuples(index=False) if not line.why]
-
-

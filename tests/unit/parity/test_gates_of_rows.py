@@ -147,7 +147,9 @@ def test_a_fixed_order_has_no_row_of_other_weights() -> None:
         (BF16, {"compared": 1000, "max_diff": 0.4, "over": 11}, BROKEN),
     ],
 )
-def test_logprobs_are_held_to_the_largest_difference_and_to_the_share_within(profile: Any, changed: dict[str, Any], verdict: Verdict) -> None:
+def test_logprobs_are_held_to_the_largest_difference_and_to_the_share_within(
+    profile: Any, changed: dict[str, Any], verdict: Verdict
+) -> None:
     found = generation_logprobs(comparison([pair(compared=0), pair(**changed)], profile=profile))
     assert found.verdict is verdict
 
@@ -231,8 +233,14 @@ def test_a_prompt_passed_over_for_a_cause_counts_as_trained(why: str) -> None:
 
 
 def test_what_an_earlier_life_passed_over_and_a_later_one_trained_is_trained() -> None:
-    assert what_was_trained(comparison(restored=run(RESTARTED, passed=[{"life": 1, "ordinal": 1, "why": "evicted"}]))).verdict is HELD
-    assert what_was_trained(comparison(restored=run(RESTARTED, passed=[{"life": 2, "ordinal": 1, "why": "evicted"}]))).verdict is BROKEN
+    assert (
+        what_was_trained(comparison(restored=run(RESTARTED, passed=[{"life": 1, "ordinal": 1, "why": "evicted"}]))).verdict
+        is HELD
+    )
+    assert (
+        what_was_trained(comparison(restored=run(RESTARTED, passed=[{"life": 2, "ordinal": 1, "why": "evicted"}]))).verdict
+        is BROKEN
+    )
 
 
 def test_a_run_that_may_drop_prompts_is_held_to_steps_and_siblings() -> None:
@@ -253,7 +261,9 @@ def test_a_row_trained_twice_breaks_whoever_did_it() -> None:
     assert exactly_once(comparison(duplicates=twice)).verdict is BROKEN
     assert exactly_once(comparison(duplicates=[twice[0] | {"run": "reference"}])).verdict is UNKNOWN
     between = exactly_once(comparison(restored=run((*RESTARTED, (2, 3, 0, 0)))))
-    assert between.findings == ("prompt 0, sibling 0: trained at step 1 of life 1, step 3 of life 2, and nothing discarded either",)
+    assert between.findings == (
+        "prompt 0, sibling 0: trained at step 1 of life 1, step 3 of life 2, and nothing discarded either",
+    )
     assert exactly_once(comparison(restored=run(()))).verdict is UNKNOWN
 
 

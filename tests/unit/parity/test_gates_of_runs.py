@@ -23,7 +23,9 @@ STEPS = [step(1), step(2)]
 
 
 def stepped(mine: list[dict[str, Any]], pairs: Any = None, theirs: Any = None, **rest: Any) -> Comparison:
-    return comparison(pairs, reference=run(LIVED, steps=STEPS if theirs is None else theirs), restored=run(RESTARTED, steps=mine), **rest)
+    return comparison(
+        pairs, reference=run(LIVED, steps=STEPS if theirs is None else theirs), restored=run(RESTARTED, steps=mine), **rest
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,10 @@ def test_resumed_tails_are_no_worse_than_other_rows_and_masks_hide_nothing(segme
 
 def test_the_masked_share_stands_beside_each_training_error() -> None:
     found = training_error(comparison(segments=[OTHERS, segment("restored", "tail", 100, 5, 95, 0.015)]))
-    assert {name: figure["masked share"] for name, figure in found.figures.items()} == {"restored other": 0.05, "restored tail": 0.05}
+    assert {name: figure["masked share"] for name, figure in found.figures.items()} == {
+        "restored other": 0.05,
+        "restored tail": 0.05,
+    }
 
 
 def test_under_exact_the_training_error_is_reported() -> None:
@@ -135,7 +140,9 @@ IN_ORDER = [group(0, 0), group(1, 1), group(2, 2)]
         ([], False, NOTHING, None),
     ],
 )
-def test_readiness_order_is_held_only_where_the_scenario_fixes_it(mine: Any, fixed: bool, verdict: Verdict, tau: float | None) -> None:
+def test_readiness_order_is_held_only_where_the_scenario_fixes_it(
+    mine: Any, fixed: bool, verdict: Verdict, tau: float | None
+) -> None:
     facts = comparison(facts={"fixed_order": fixed}).restored.facts
     found = readiness_order(comparison(reference=run(groups=IN_ORDER, facts=facts), restored=run(groups=mine, facts=facts)))
     assert (found.verdict, found.value) == (verdict, pytest.approx(tau) if tau is not None else None)

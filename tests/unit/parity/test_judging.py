@@ -52,7 +52,10 @@ def test_a_gate_that_raises_is_unknown_and_never_a_pass() -> None:
 
 
 def test_every_excuse_is_listed_with_its_place_margin_and_proof() -> None:
-    lines = [pair(ordinal=number, generation=number % 2, reward=float(number % 2), reward_ref=float(number % 2)) for number in range(40)]
+    lines = [
+        pair(ordinal=number, generation=number % 2, reward=float(number % 2), reward_ref=float(number % 2))
+        for number in range(40)
+    ]
     found = judge(comparison([*lines, *four_pairs(**TIE)], profile=BF16)).as_json()
     assert found["excused"] == 1
     assert found["excuses"] == [
@@ -66,8 +69,14 @@ def test_every_excuse_is_listed_with_its_place_margin_and_proof() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"pairs": [pair(found="restored", kind="")]}, "nothing was compared: no row of the restored run has a counterpart in the reference"),
-        ({"pairs": four_pairs(how="")[:2]}, "a life crashed, but no restored row was trained, so none matches the reference outright"),
+        (
+            {"pairs": [pair(found="restored", kind="")]},
+            "nothing was compared: no row of the restored run has a counterpart in the reference",
+        ),
+        (
+            {"pairs": four_pairs(how="")[:2]},
+            "a life crashed, but no restored row was trained, so none matches the reference outright",
+        ),
         (
             {"pairs": [*four_pairs()[:2], pair(how="sealed", ordinal=1, reward=3.0)]},
             "none of the 1 restored rows matches the reference outright",
@@ -82,7 +91,7 @@ def test_every_excuse_is_listed_with_its_place_margin_and_proof() -> None:
         ),
         (
             {"pairs": four_pairs()[:2], "restored": run(RESTARTED)},
-            "the second run shows no crash and no restored row: it is no restored run (say --no-restore to compare it all the same)",
+            "the second run shows no crash and no restored row (say --no-restore to compare two uninterrupted runs)",
         ),
         ({"reference": run(LIVED, crashes=CRASH)}, "the reference crashed too: it is no uninterrupted run"),
         (
@@ -102,7 +111,9 @@ def test_a_run_compared_with_itself_is_unknown() -> None:
     found = replace(found, restored=found.reference)
     assert vacuous(found) == ("by hand was compared with itself",)
     again = run(LIVED)
-    assert vacuous(comparison(four_pairs(), reference=again, restored=replace(again, rows=rows_of(LIVED)))) == ("by hand was compared with itself",)
+    assert vacuous(comparison(four_pairs(), reference=again, restored=replace(again, rows=rows_of(LIVED)))) == (
+        "by hand was compared with itself",
+    )
 
 
 def test_two_runs_that_nobody_interrupted_may_be_compared_if_that_is_said() -> None:

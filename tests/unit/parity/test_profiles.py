@@ -35,7 +35,13 @@ def test_bf16_excuses_a_tie_below_two_spacings_of_a_logit() -> None:
 
 def test_a_file_is_read_and_takes_the_rest_from_the_profile_it_is_like(tmp_path: Path) -> None:
     found = profile_of(written(tmp_path, 'name = "mine"\nlike = "bf16"\nlogprob_max = 0.3\n'))
-    assert (found.name, found.logprob_max, found.logprob_most, found.near_tie_margin, found.source) == ("mine", 0.3, 0.05, 0.25, "")
+    assert (found.name, found.logprob_max, found.logprob_most, found.near_tie_margin, found.source) == (
+        "mine",
+        0.3,
+        0.05,
+        0.25,
+        "",
+    )
     alone = profile_of(written(tmp_path, 'name = "mine"\nlogprob_max = 1\nlogprob_most = 0.5\nsource = "a guess"\n'))
     assert (alone.logprob_max, alone.near_tie_margin, alone.source) == (1.0, None, "a guess")
 
