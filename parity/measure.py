@@ -84,8 +84,9 @@ class _Half:
         if prompt < 0:
             prompt = calls[0] if calls else int(np.argmax(mask)) if mask.any() else len(mask)
         return classes.Side(
-            tokens=self.tokens.row(number), mask=mask, prompt=prompt, calls=calls, spans=self.batch.short("spans", number) or None,
-            tools=self.short.tools[line], reward=float(self.short.reward[line]), sample_mask=int(self.short.sample_mask[line]),
+            tokens=self.tokens.row(number), mask=mask, prompt=prompt, calls=calls,
+            spans=self.batch.short("spans", number) or None, tools=self.short.tools[line],
+            reward=float(self.short.reward[line]), sample_mask=int(self.short.sample_mask[line]),
         )  # fmt: skip
 
 
