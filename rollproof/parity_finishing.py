@@ -121,5 +121,5 @@ def earlier_reports(folders: Sequence[str]) -> list[tuple[str, Mapping[str, Any]
 
 
 def renamed(run: Run, source: str) -> Run:
-    """The same run under another source: where a folder is thrown away, its name says nothing."""
+    """The same run under another source."""
     return replace(run, facts=replace(run.facts, source=source))

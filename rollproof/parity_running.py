@@ -12,7 +12,7 @@ from reports.parity.written import Earlier
 from rollproof import saving
 from rollproof.command import Command
 from rollproof.parity_finishing import finish, measured, renamed
-from rollproof.parity_reading import read_saved_pair
+from rollproof.parity_reading import saved_pair
 from rollproof.parity_saving import About
 from rollproof.real_running import RealOptions, run_real
 from rollproof.running import run_and_save, token_of
@@ -65,9 +65,9 @@ def run_and_compare(
             words=tuple(token.words()),
             unknown=tuple(unfired(saved)),
         )
-        reference, restored = read_saved_pair(Path(target))
-        if kept is None:
-            reference, restored = renamed(reference, "reference"), renamed(restored, "crashed and restored")
+        reference, restored = saved_pair(Path(target))
+        place = "" if kept is None else f"{kept}, "  # a folder that is thrown away says nothing
+        reference, restored = renamed(reference, f"{place}reference"), renamed(restored, f"{place}crashed and restored")
         packed = measured(reference, restored, profile, about)
         if kept is not None:
             saving.write_packed(kept, packed)
