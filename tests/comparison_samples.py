@@ -80,15 +80,16 @@ def groups(life: int, first: int = 0, last: int = STEPS * GROUPS_A_STEP, delay: 
     for rank, ordinal in enumerate(range(first, last)):
         begun = delay + 0.35 * rank
         sealed = [begun + 0.4 + 0.12 * sibling + 0.1 * (ordinal % 3) for sibling in range(SIBLINGS)]
-        lines.append((life, ordinal, f"g{ordinal}", sealed[-1] + 0.05, rank, sealed, begun, sealed[-1] + 0.04))
+        lines.append((life, ordinal, f"g{ordinal}", sealed[-1] + 0.05, rank, sealed, [begun] * SIBLINGS, sealed))
     return pd.DataFrame(lines, columns=list(GROUPS))
 
 
 def restored_groups() -> pd.DataFrame:
     first = groups(1)
-    first = first[first["dispatched_s"] < 2.0].copy()
+    first = first[[times[0] < 2.0 for times in first["dispatched_s"]]].copy()
     cut = first["ready_s"] > 2.0
-    first.loc[cut, ["ready_s", "ready_rank"]] = float("nan")
+    first.loc[cut, "ready_s"] = float("nan")
+    first.loc[cut, "ready_rank"] = -1
     first["sealed_s"] = [[at for at in sealed if at < 2.0] for sealed in first["sealed_s"]]
     return pd.concat([first, groups(2, 3, delay=0.3)], ignore_index=True)
 

@@ -101,11 +101,11 @@ def histogram(bins: pd.DataFrame, profile: Mapping[str, Any]) -> bytes | None:
         by_decade[int(np.floor(np.log10(edge) + 1e-9))] += int(count)
     limits = [value for value in (most, limit) if value > 0]
     seen = [decade for decade, count in by_decade.items() if count] + [int(np.floor(np.log10(value))) for value in limits]
-    decades = list(range(min(seen), max(seen) + 1)) if seen else []
+    decades = list(range(min(seen), max(seen) + 1)) if seen else list(range(-8, 0))
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        first = decades[0] if decades else -7
+        first = decades[0]
         at_zero = first - 1.6
         heights = [by_decade.get(decade, 0) for decade in decades]
         colours = [RED if 10.0**decade >= limit else BLUE for decade in decades]
@@ -125,7 +125,7 @@ def histogram(bins: pd.DataFrame, profile: Mapping[str, Any]) -> bytes | None:
                              label=f"{name} {value:g}")  # fmt: skip
         if limit == 0:
             axes.plot([], [], color=RED, linestyle="--", label="limit 0: bitwise equal")
-        edges_shown = [*decades, decades[-1] + 1] if decades else []
+        edges_shown = [*decades, decades[-1] + 1]
         axes.set_xticks([at_zero, *edges_shown])
         axes.set_xticklabels(["exactly 0", *(f"1e{decade}" for decade in edges_shown)])
         axes.set_xlabel("|difference| of a generation logprob")

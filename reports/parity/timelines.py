@@ -19,9 +19,9 @@ def timelines(reference: pd.DataFrame, restored: pd.DataFrame, crashes: pd.DataF
     Lives of the restored run follow each other from left to right: a life begins where the crash ended the one before. None where
     neither run has a history.
     """
-    if not len(reference) and not len(restored):
+    ordinals = sorted({group.ordinal for groups in (reference, restored) for group in groups.itertuples() if _begun(group)})
+    if not ordinals:
         return None
-    ordinals = sorted({*reference["ordinal"], *restored["ordinal"]})
     lines = {ordinal: line for line, ordinal in enumerate(ordinals[:GROUPS_MAX])}
     starts = _starts(restored, crashes)
     height = 1.5 + 2 * max(0.9, 0.15 * len(lines))
@@ -52,7 +52,7 @@ def timelines(reference: pd.DataFrame, restored: pd.DataFrame, crashes: pd.DataF
 def _legend() -> list[Line2D]:
     return [
         Line2D([], [], color=LINE, linewidth=5, label="dispatched until ready"),
-        Line2D([], [], color=ORANGE, linewidth=5, label="never ready in this life"),
+        Line2D([], [], color=ORANGE, linewidth=5, label="not ready when it ended"),
         Line2D([], [], color=BLUE, marker="|", markersize=8, markeredgewidth=1.6, linestyle="", label="a sibling sealed"),
         Line2D([], [], color=INK, marker="D", markersize=5, linestyle="", label="ready (its rank beside it)"),
         Line2D([], [], color=RED, linewidth=1.6, label="crash"),
@@ -78,8 +78,8 @@ def _draw(axes: Any, groups: pd.DataFrame, lines: dict[int, int], starts: dict[i
         start = starts.get(group.life, 0.0)
         sealed = [start + at for at in _list(group.sealed_s)]
         ready = None if _missing(group.ready_s) else start + group.ready_s
-        begun = None if _missing(group.dispatched_s) else start + group.dispatched_s
-        ends = [at for at in (begun, *sealed, ready) if at is not None]
+        begun = [start + at for at in _list(group.dispatched_s)]
+        ends = [*begun, *sealed, *([ready] if ready is not None else [])]
         if not ends:
             continue
         axes.plot([min(ends), max(ends)], [line, line], color=LINE if ready is not None else ORANGE, linewidth=5, zorder=1,
@@ -87,13 +87,20 @@ def _draw(axes: Any, groups: pd.DataFrame, lines: dict[int, int], starts: dict[i
         axes.plot(sealed, [line] * len(sealed), color=BLUE, marker="|", markersize=8, markeredgewidth=1.6, linestyle="", zorder=2)
         if ready is not None:
             axes.plot([ready], [line], color=INK, marker="D", markersize=4.5, linestyle="", zorder=3)
-            if not _missing(group.ready_rank) and len(lines) <= 24:
+            if not _missing(group.ready_rank) and group.ready_rank >= 0 and len(lines) <= 24:
                 axes.annotate(f"{int(group.ready_rank)}", (ready, line), xytext=(5, 0), textcoords="offset points", va="center",
                               fontsize=7.5, color=SOFT)  # fmt: skip
 
 
 def _list(value: Any) -> list[float]:
-    return [] if value is None or _missing(value) else [float(each) for each in value]
+    """Times of a list, or one time."""
+    if _missing(value):
+        return []
+    return [float(each) for each in (value if isinstance(value, list | tuple) else [value])]
+
+
+def _begun(group: Any) -> bool:
+    return bool(_list(group.dispatched_s) or _list(group.sealed_s)) or not _missing(group.ready_s)
 
 
 def _missing(value: Any) -> bool:
