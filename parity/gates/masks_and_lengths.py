@@ -1,11 +1,12 @@
 """Masks and lengths: wherever tokens are compared, the same tokens are trained and rows are equally long.
 
-A row that parted at an excused near tie goes its own way after it, and is not held to this.
+A row that parted at an excused near tie goes its own way after it, and is not held to this; one whose excused difference lies in
+a proven prefix keeps its masks as far as both rows go, and may end elsewhere.
 """
 
 from __future__ import annotations
 
-from parity.agreement import compared, parted
+from parity.agreement import compared, excused, parted
 from parity.gate import Comparison, GateResult
 from parity.places import judged, place, unknown
 
@@ -17,7 +18,7 @@ def masks_and_lengths(comparison: Comparison) -> GateResult:
     held = compared(pairs) & ~parted(pairs, comparison.profile)
     if not held.any():
         return unknown(NAME, "no pair of rows has equal weights and tool replies")
-    length = pairs["tokens"].to_numpy() != pairs["tokens_ref"].to_numpy()
+    length = (pairs["tokens"].to_numpy() != pairs["tokens_ref"].to_numpy()) & ~excused(pairs, comparison.profile)
     mask = ~pairs["mask_equal"].to_numpy(bool)
     wrong = pairs[held & (length | mask)]
     findings = [

@@ -1,7 +1,8 @@
 """Training numbers: advantages, trainer logprobs, loss and mean reward agree while both runs train with the same weights.
 
-A step's loss and mean reward, and an advantage, are made of other rows too: they are compared only in steps whose rows are all
-the reference's. Steps after the first difference are not compared, and how many are is printed.
+A step's mean reward, and an advantage, are made of other rows too: they are compared only in steps whose rows are all the
+reference's; a loss only where all generation logprobs are within rtol as well, since their ratios weigh it. Steps after the
+first difference are not compared, and how many are is printed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from parity.places import judged, nothing, place, unknown
 from parity.profile import Profile
 
 NAME = "training numbers"
-OF_A_STEP = ("loss", "reward_mean")
 
 
 def training_numbers(comparison: Comparison) -> GateResult:
@@ -40,8 +40,12 @@ def training_numbers(comparison: Comparison) -> GateResult:
         f"{place(row)}: a trainer logprob differs by {row.trainer_excess:.4g} more than its {profile.trainer_rtol:g}th part"
         for row in over.itertuples(index=False)
     ]
-    held, said = _of_steps(mine, theirs, whole, profile)
-    findings += said
+    quiet = whole - set(pairs.loc[both(pairs) & (pairs["max_diff"].to_numpy(float) > profile.trainer_rtol), "step"])
+    held = 0
+    for name, steps in (("loss", quiet), ("reward_mean", whole)):
+        count, said = _of_steps(name, mine, theirs, steps, profile)
+        held += count
+        findings += said
     figures = {
         "advantages": int(advantages.sum()),
         "rows scored": int(scored.sum()),
@@ -62,16 +66,15 @@ def close(found: pd.Series, wanted: pd.Series, profile: Profile) -> Any:
     return np.abs(left - right) <= profile.trainer_atol + profile.trainer_rtol * np.abs(right)  # NaN is not close
 
 
-def _of_steps(mine: pd.DataFrame, theirs: pd.DataFrame, steps: set[int], profile: Profile) -> tuple[int, list[str]]:
+def _of_steps(
+    name: str, mine: pd.DataFrame, theirs: pd.DataFrame, steps: set[int], profile: Profile
+) -> tuple[int, list[str]]:
+    """How many steps say this figure, and where it differs."""
     if mine.empty or theirs.empty:
         return 0, []
-    both_runs = mine[["step", *OF_A_STEP]].merge(theirs[["step", *OF_A_STEP]], on="step", suffixes=("", "_ref"))
-    both_runs = both_runs[both_runs["step"].isin(sorted(steps))]
-    count, findings = 0, []
-    for name in OF_A_STEP:
-        found, wanted = both_runs[name].astype(float), both_runs[f"{name}_ref"].astype(float)
-        said = ~(found.isna() & wanted.isna()).to_numpy(bool)
-        count += int(said.sum())
-        wrong = both_runs[said & ~close(found, wanted, profile)]
-        findings += [f"step {row['step']}: {name} {row[name]}, not {row[f'{name}_ref']}" for _, row in wrong.iterrows()]
-    return count, findings
+    paired = mine[["step", name]].merge(theirs[["step", name]], on="step", suffixes=("", "_ref"))
+    paired = paired[paired["step"].isin(sorted(steps))]
+    found, wanted = paired[name].astype(float), paired[f"{name}_ref"].astype(float)
+    said = ~(found.isna() & wanted.isna()).to_numpy(bool)
+    wrong = paired[said & ~close(found, wanted, profile)]
+    return int(said.sum()), [f"step {step}: {name} {value}, not {right}" for step, value, right in wrong.itertuples(index=False)]

@@ -80,6 +80,8 @@ def test_equal_tokens_pass_and_rows_without_a_counterpart_say_nothing() -> None:
         ({"mask_equal": False}, BROKEN),
         ({"tokens": 19}, BROKEN),
         (PREFIX | {"mask_equal": False}, BROKEN),
+        (PREFIX | {"tokens": 30}, HELD),
+        (PREFIX | {"tokens": 30, "proof": ""}, BROKEN),
         (TIE | {"mask_equal": False, "tokens": 30}, HELD),
         (TIE | {"proof": "", "mask_equal": False}, BROKEN),
     ],

@@ -67,6 +67,8 @@ def test_a_reference_without_a_whole_chain_of_weights_says_nothing() -> None:
         ({"trainer_excess": 2e-5}, STEPS, BROKEN),
         ({"trainer_excess": float("nan")}, STEPS, BROKEN),
         ({}, [step(1), step(2, loss=0.3)], BROKEN),
+        ({"max_diff": 9e-5}, [step(1), step(2, loss=0.3)], BROKEN),
+        ({"max_diff": 2e-4}, [step(1), step(2, loss=0.3)], HELD),
         ({}, [step(1), step(2, reward_mean=None)], BROKEN),
         ({"reward": 9.0, "advantage": 3.0}, [step(1), step(2, loss=0.3)], HELD),
         ({"advantage": 3.0, "trainer_excess": 1.0}, [step(1, before="a", weights="b"), step(2, before="b")], NOTHING),
@@ -148,7 +150,7 @@ def test_readiness_order_is_held_only_where_the_scenario_fixes_it(
     assert (found.verdict, found.value) == (verdict, pytest.approx(tau) if tau is not None else None)
 
 
-ROUTED = call(routes="r", routes_completed="r", trained_routes="r")
+ROUTED = call(generation=1, routes="r", routes_completed="r", trained_routes="whole", routed="whole")
 
 
 @pytest.mark.parametrize(
@@ -162,6 +164,9 @@ ROUTED = call(routes="r", routes_completed="r", trained_routes="r")
         ([ROUTED | {"routes": ""}], 1, True, BROKEN),
         ([ROUTED, call(key="bare")], 1, True, BROKEN),
         ([ROUTED], 0, True, BROKEN),
+        ([ROUTED | {"routed": ""}], 1, True, HELD),
+        ([ROUTED | {"routed": ""}], -1, False, UNKNOWN),
+        ([ROUTED], -1, False, HELD),
         ([ROUTED], -1, True, UNKNOWN),
         ([call()], -1, False, NOTHING),
         ([], -1, False, NOTHING),
