@@ -98,11 +98,6 @@ def epoch_of_group(group: str) -> int:
     return int(head) if head.isdigit() else -1
 
 
-def life_of_group(group: str) -> int:
-    """The life that reserved it."""
-    return int(group[group.rindex("i") + 1 :])
-
-
 def ordinal_of_group(group: str) -> int:
     """Prompt ordinal (epoch x dataset length + index) inside a group id."""
     return int(group[group.index("p") + 1 : group.rindex("i")])

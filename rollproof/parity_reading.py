@@ -24,7 +24,7 @@ REFERENCE, CRASHED = "reference", "crashed"  # names of a run's folders below ``
 
 
 def saved_pair(folder: Path) -> tuple[Run, Run]:
-    """(reference, restored run) of a folder that ``run --out`` wrote. Raises InputError if it has no reference, or cannot be read."""
+    """(reference, restored run) of a folder that ``run --out`` wrote. Raises InputError if there is no reference in it."""
     saved = _saved(folder)
     if saved.reference is None:
         raise InputError(f"{folder}: is a run without a crash, so it has no reference beside it: give a second folder to compare")

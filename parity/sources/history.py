@@ -16,10 +16,10 @@ from parity.sources.lineage import Kept, LifeTold, counted_steps, lineage
 from parity.tables import CRASHES, GROUPS, LEAKS, PASSED, RECOVERED, RESTORED, STEPS, empty
 from protocol.history import (
     AttemptDispatched,
-    AttemptReserved,
     AttemptSealed,
     CallEnded,
     CutTaken,
+    EpisodeInstalled,
     Event,
     FinalizeDone,
     GroupDropped,
@@ -36,11 +36,11 @@ from protocol.history import (
 from protocol.identity import (
     GymCheckpointEpisode,
     group_of_sample,
-    life_of_group,
     ordinal_of_group,
     sample_of_key,
 )
 from protocol.judging import Durable
+from protocol.messages import STAGING
 
 COMPLETED = ("answered", "terminal-prefix")
 Figures = Mapping[tuple[int, int], Mapping[str, Any]]  # (life, step) -> the step's metrics as they were written
@@ -118,12 +118,14 @@ class _Seen:
     prefixes: dict[str, PrefixRestored] = field(default_factory=dict)
     ends: dict[str, CallEnded] = field(default_factory=dict)
     media: dict[str, str] = field(default_factory=dict)  # by call: digest of its media as its restore found them
-    continued: dict[str, str] = field(default_factory=dict)  # by sample: why it was reserved after a restore
+    installed: set[str] = field(default_factory=set)  # rollouts whose episode a restore installed
+    sealed: dict[str, int] = field(default_factory=dict)  # by sample: the life that sealed it
 
     @classmethod
     def of(cls, kept: Sequence[Kept]) -> _Seen:
         seen = cls()
-        for event in _events(kept):
+        for record in (record for part in kept for record in part.records):
+            event = record.event
             match event:
                 case PrefixRestored():
                     seen.prefixes[event.call] = event
@@ -131,15 +133,13 @@ class _Seen:
                     seen.ends[event.call] = event
                 case MediaCompared():
                     seen.media[event.call] = event.now
-                case AttemptReserved(why="continuation" | "restart"):
-                    seen.continued[event.sample] = event.why
+                case EpisodeInstalled():
+                    seen.installed.add(GymCheckpointEpisode.of(event.key).rollout_id)
+                case AttemptSealed():
+                    seen.sealed[event.sample] = record.life
                 case _:
                     pass
         return seen
-
-
-def _events(kept: Sequence[Kept]) -> Iterator[Event]:
-    return (record.event for part in kept for record in part.records)
 
 
 def _restored(seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int]) -> Iterator[tuple[Any, ...]]:
@@ -174,17 +174,21 @@ def _restored(seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mappi
 def _recovered(
     seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int]
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Rows whose group an earlier life had begun than the one that trained it."""
+    """Rows that hold something of an earlier life than the one that trained them, or went on from a restore in it."""
     for step, event in applied.items():
         for row in event.rows:
-            if life_of_group(group_of_sample(row.sample)) < steps[step]:
-                yield steps[step], row.ordinal, row.generation, _how(seen, row)
+            how = _how(seen, row, steps[step])
+            if how:
+                yield steps[step], row.ordinal, row.generation, how
 
 
-def _how(seen: _Seen, row: TrainedRow) -> str:
-    if any(key in seen.prefixes for key, _, _ in row.calls):
+def _how(seen: _Seen, row: TrainedRow, life: int) -> str:
+    calls = [key for key, _, _ in row.calls if key]
+    if any(key in seen.prefixes for key in calls):
         return "prefix"
-    return {"continuation": "turn", "restart": "trainer"}.get(seen.continued.get(row.sample, ""), "sealed")
+    if calls and GymCheckpointEpisode.of(_capture(calls[-1])).rollout_id in seen.installed:
+        return "turn"
+    return "sealed" if seen.sealed.get(row.sample, life) < life else ""
 
 
 def _steps(applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int], figures: Figures) -> Iterator[tuple[Any, ...]]:
@@ -279,8 +283,8 @@ def _passed(kept: Sequence[Kept]) -> list[tuple[int, int, str]]:
 def _in_manifests(
     lives: Sequence[LifeTold], seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int]
 ) -> Iterator[tuple[int, str, str, int]]:
-    """Rows of restored prefixes that a snapshot holds whose cut came after their step was trained, as far as the snapshot is
-    still there when its life ends."""
+    """Rows of restored prefixes in snapshots and trainer checkpoints whose cut came after the step that trained them, as far as
+    these are still there when their life ends."""
     prefixes: dict[str, list[str]] = {}
     for call, event in seen.prefixes.items():
         prefixes.setdefault(sample_of_key(_capture(call)), []).extend(event.keys)
@@ -288,18 +292,19 @@ def _in_manifests(
         return
     for life in lives:
         trained: dict[str, int] = {}  # key of a prefix -> the step that trained its row
-        cuts: dict[tuple[int, int], dict[str, int]] = {}  # by step of the anchor and number of the snapshot
+        cuts: dict[str, dict[str, int]] = {}  # by folder of what was cut
         for record in life.records:
             if isinstance(record.event, OptimizerApplied):
                 for row in record.event.rows:
                     trained.update((key, record.event.step) for key in prefixes.get(row.sample, ()))
-            elif isinstance(record.event, CutTaken) and record.event.role == "snapshot" and trained:
-                cuts[record.event.step, record.event.sequence] = dict(trained)
+            elif isinstance(record.event, CutTaken) and trained:
+                cuts[_folder(record.event)] = dict(trained)
         durable = Durable(life.files)
-        for anchor in durable.anchors() if cuts else ():
-            base = int(anchor[5:]) if anchor.startswith("step_") else 0
-            for sequence in durable.snapshots(anchor):
-                staged = durable.rows(f"{anchor}/rollout_snapshots/snapshot_{sequence:06d}", "staging") or {}
-                for key, step in cuts.get((base, sequence), {}).items():
-                    if key in staged:
-                        yield life.number, key, "manifest", step
+        for folder, forbidden in cuts.items():
+            staged = durable.rows(folder, STAGING) or {}
+            yield from ((life.number, key, "manifest", step) for key, step in forbidden.items() if key in staged)
+
+
+def _folder(cut: CutTaken) -> str:
+    anchor = f"step_{cut.step}" if cut.step else "bootstrap"
+    return f"{anchor}/rollout_snapshots/snapshot_{cut.sequence:06d}" if cut.role == "snapshot" else anchor
