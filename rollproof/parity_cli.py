@@ -38,7 +38,7 @@ def compare_command(
     restored: Annotated[str, typer.Argument(metavar="B", help="The restored run.")],
     profile: ProfileOption = None,
     mapping: Annotated[
-        str | None, typer.Option("--map", metavar="FILE", help="TOML: which of their columns is which of ours.")
+        str | None, typer.Option("--map", metavar="FILE|NAME", help="Which of their columns is which of ours: a TOML file, or nemo-rl.")
     ] = None,
     no_restore: Annotated[
         bool, typer.Option("--no-restore", help="B was not restored either: compare two uninterrupted runs.")
@@ -53,16 +53,15 @@ def compare_command(
     for name, value in (("A", reference), ("B", restored)):
         if not value or not Path(value).exists():
             raise InputError(f"{name} is {shown(value)}: there is no such file or folder")
-    if mapping is not None and not Path(mapping).is_file():
-        raise InputError(f"--map {mapping}: there is no such file")
     from rollproof.parity_finishing import earlier_reports, finish, measured, read_profile
-    from rollproof.parity_reading import read_run
-    from rollproof.parity_saving import About
 
     numbers, before = read_profile(profile or REAL), earlier_reports(earlier or ())
+    from rollproof.parity_inputs import read_pair
+    from rollproof.parity_saving import About
+
     with saving.out_folder(out) as folder:
-        runs = [read_run(Path(place), None if mapping is None else Path(mapping)) for place in (reference, restored)]
-        names = dict.fromkeys(run.facts.name or "two runs" for run in runs)
+        runs = read_pair(Path(reference), Path(restored), mapping)
+        names = dict.fromkeys(run.facts.setup.get("scenario") or "two runs" for run in runs)
         options = "".join((f" --map {mapping}" if mapping else "", f" --profile {profile or REAL}", " --no-restore" * no_restore))
         about = About(
             scenario=" and ".join(names),

@@ -61,7 +61,7 @@ def judged(packed: Packed, where: str = "") -> tuple[dict[str, Any], Comparison]
 def _knows_nothing(saved: SavedComparison, reason: str) -> dict[str, Any]:
     counts = {name: 0 for name in ("restored_calls", "matched_outright", "other_weights", "excused")}
     return {
-        "verdict": Verdict.UNKNOWN.value, "profile": msgspec.to_builtins(saved.profile), "reference": saved.facts[0],
+        "format": 1, "verdict": Verdict.UNKNOWN.value, "profile": msgspec.to_builtins(saved.profile), "reference": saved.facts[0],
         "restored": saved.facts[1], **counts, "excuses": [], "gates": [], "rows": {}, "unknown_because": [reason],
     }  # fmt: skip
 

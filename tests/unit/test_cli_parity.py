@@ -13,7 +13,7 @@ import pytest
 from parity_samples import Pair, clean_pair
 from small_file import SMALL
 
-from rollproof import parity_finishing, parity_reading
+from rollproof import parity_finishing, parity_inputs, parity_reading
 from rollproof.cli import main
 from rollproof.parity_saving import evidence_files, pack_table, unpack_table
 
@@ -33,11 +33,13 @@ def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pair:
     """``compare A B`` reads these two runs, whatever A and B hold."""
     found = clean_pair(routes=False)
 
-    def read(path: Path, *rest: Any) -> Any:
-        side = found.reference if path.name == "a" else found.restored
-        return parity_finishing.renamed(side.run(), str(path))
+    def read(reference: Path, restored: Path, mapping: str | None) -> Any:
+        return tuple(
+            parity_finishing.renamed(side.run(), str(path))
+            for side, path in ((found.reference, reference), (found.restored, restored))
+        )
 
-    monkeypatch.setattr(parity_reading, "read_run", read, raising=False)
+    monkeypatch.setattr(parity_inputs, "read_pair", read)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     return found
@@ -139,7 +141,7 @@ def test_earlier_runs_of_the_workload_are_on_the_page(compare: Callable[..., int
     [
         (["compare", "nowhere", "nowhere"], "A is 'nowhere': there is no such file or folder"),
         (["compare", ".", "nowhere"], "B is 'nowhere'"),
-        (["compare", ".", ".", "--map", "nowhere.toml"], "--map nowhere.toml: there is no such file"),
+        (["compare", ".", ".", "--map", "nowhere.toml"], "nowhere.toml: cannot be read"),
         (["compare", ".", ".", "--profile", "exactly"], "did you mean exact?"),
         (["compare", ".", ".", "--earlier", "nowhere"], "--earlier nowhere: parity-report.json cannot be read"),
         (["run", "turn", "--world", "moon"], "--world is 'moon': it must be sim or real"),
@@ -270,3 +272,19 @@ def test_no_command_that_compares_nothing_reads_what_is_heavy() -> None:
     heavy = "print(sorted({'pandas', 'pyarrow', 'scipy', 'matplotlib', 'numpy', 'torch'} & set(sys.modules)), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", f"{words}; {heavy}"], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_a_saved_run_is_compared_with_another_of_its_scenario_and_seed_alone(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashed, plain, other = (str(tmp_path / name) for name in ("crashed", "plain", "other"))
+    assert main(["run", small, "--crash", AT_PLAN, "--out", crashed]) in (0, 3)
+    assert main(["run", small, "--out", plain]) in (0, 3)
+    assert main(["run", small, "--seed", "1", "--out", other]) in (0, 3)
+    assert main(["parity", "compare", plain, crashed, "--profile", "exact"]) == 0
+    assert main(["parity", "compare", crashed, crashed, "--profile", "exact"]) == 0  # with the reference that lies beside it
+    assert main(["parity", "compare", plain, plain, "--profile", "exact"]) == 3
+    assert main(["parity", "compare", plain, plain, "--profile", "exact", "--no-restore"]) == 0
+    capsys.readouterr()
+    assert main(["parity", "compare", other, crashed]) == 2
+    assert "seed 1, B is of scenario small" in capsys.readouterr().err
