@@ -20,9 +20,9 @@ def measured_row(pair: Pair, step: int, generation: int, profile: Profile = LOOS
     """The line of the first prompt of the step; all others must match."""
     pairs = measure(*pair.runs(), profile).pairs
     ordinal = pair.reference.row(step, generation)["ordinal"]
-    (line,) = pairs.query("ordinal == @ordinal and generation == @generation").itertuples()
-    others = pairs.query("ordinal != @ordinal or generation != @generation")
-    assert set(others["kind"]) == {"match"}
+    its = (pairs["ordinal"] == ordinal) & (pairs["generation"] == generation)
+    (line,) = pairs[its].itertuples()
+    assert set(pairs[~its]["kind"]) == {"match"}
     return line
 
 
@@ -379,7 +379,12 @@ def test_a_divergence_that_is_masked_out_is_not_excused() -> None:
     pair, row = tied(2, 12)
     row["token_mask"][12] = 0
     line = measured_row(pair, 2, 2)
-    assert (line.kind, line.excuse, line.mask_equal, line.fault) == ("unrestored", "", False, "its masks differ where its tokens do")
+    assert (line.kind, line.excuse, line.mask_equal, line.fault) == (
+        "unrestored",
+        "",
+        False,
+        "its masks differ where its tokens do",
+    )
 
 
 def test_masks_that_differ_after_a_near_tie_are_its_consequence() -> None:
