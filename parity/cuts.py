@@ -26,7 +26,7 @@ class Cuts:
         for number, line in enumerate(self._lines):
             self._by_row.setdefault((int(line["life"]), int(line["ordinal"]), int(line["generation"])), []).append(number)
         names = ("life", "ordinal", "generation")
-        self._names = list(zip(*(short.identities[name].tolist() for name in names), strict=True))
+        self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
         self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")
         self._said: dict[int, tuple[bool, str, str]] = {}
 

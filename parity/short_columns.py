@@ -17,7 +17,7 @@ class Short:
     """``prompt`` and ``attempt`` are -1 where nobody says; texts are '' there. ``how``: as ``RECOVERED`` has it."""
 
     facts: Facts
-    identities: pd.DataFrame
+    identity: dict[str, Any]  # ``pairing.IDENTITY`` by name
     step: Any
     life: Any
     prompt: Any
@@ -39,7 +39,7 @@ def short_columns(run: Run, identities: pd.DataFrame) -> Short:
     whole = {name: _numbers(index, name, source, -1).astype(np.int64) for name in ("prompt_length", "attempt")}
     return Short(
         facts=run.facts,
-        identities=identities,
+        identity={name: identities[name].to_numpy() for name in identities},
         step=identities["step"].to_numpy(),
         life=identities["life"].to_numpy(),
         prompt=whole["prompt_length"],

@@ -123,7 +123,7 @@ def _row_groups(rows: int, tokens: int, restored: bool) -> Iterator[Any]:
     block = _block(tokens)
     prompt, first, reply, second = lengths(tokens)
     for start in range(0, rows, GROUP):
-        line = np.arange(start, min(start + GROUP, rows))
+        line: Any = np.arange(start, min(start + GROUP, rows))
         count = len(line)
         ids = block["tokens"][:count] + np.int32(start // GROUP)
         logprobs = block["logprobs"][:count]
@@ -131,7 +131,7 @@ def _row_groups(rows: int, tokens: int, restored: bool) -> Iterator[Any]:
             logprobs = logprobs + block["noise"][:count]
         if restored:
             ids[is_parted(line), tokens - second // 2 :] += 1
-        step = line // STEP + 1
+        step: Any = line // STEP + 1
         per_token = {
             "tokens": ids, "token_mask": block["mask"][:count], "generation_logprobs": logprobs,
             "trainer_logprobs": block["trainer"][:count], "top_first": ids, "top_second": ids + np.int32(1),
@@ -172,7 +172,7 @@ def _block(tokens: int) -> dict[str, Any]:
     chance = np.random.default_rng(SEED)
     shape = (GROUP, tokens)
     prompt, first, reply, _ = lengths(tokens)
-    mask = np.ones(shape, np.int8)
+    mask: Any = np.ones(shape, np.int8)
     mask[:, :prompt] = 0
     mask[:, prompt + first : prompt + first + reply] = 0
     logprobs = (-chance.exponential(1.0, shape) * mask).astype(np.float32)
