@@ -1,0 +1,71 @@
+"""Restored calls of a run: which of its rows have some, where they lie there, and what is said of each afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from parity.batches import Batch
+from parity.boundary import Place, RowCalls, located, of_itself
+from parity.short_columns import Short
+from parity.tables import RESTORED, Run
+
+NO_ROW = "no row of it was trained"
+
+
+class Cuts:
+    """``rows``: bool, of each row of the index, whether something of it was restored within a call."""
+
+    def __init__(self, run: Run, short: Short) -> None:
+        self._short = short
+        self._table = run.restored.reset_index(drop=True)
+        self._lines: list[dict[str, Any]] = self._table.to_dict("records")
+        self._by_row: dict[tuple[int, int, int], list[int]] = {}
+        for number, line in enumerate(self._lines):
+            self._by_row.setdefault((int(line["life"]), int(line["ordinal"]), int(line["generation"])), []).append(number)
+        names = ("life", "ordinal", "generation")
+        self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
+        self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")
+        self._said: dict[int, tuple[bool, str, str]] = {}
+
+    def places(self, batch: Batch, number: int, tokens: Any, mask: Any, logprobs: Any) -> list[Place]:
+        """Of the ``number``-th row of the batch, whose token columns are given; in the order of its calls. One call of it has one
+        place: that of the line which names it last."""
+        line = int(batch.lines[number])
+        row = RowCalls(
+            tokens=tokens, mask=mask, logprobs=logprobs, calls=batch.short("calls", number), keys=batch.short("keys", number),
+            attempt=int(self._short.attempt[line]), admitted=bool(self._short.sample_mask[line]),
+        )  # fmt: skip
+        routes = batch.short("routes", number)
+        found: dict[int, Place] = {}
+        lost: list[Place] = []
+        lines = self._by_row.get(self._names[line], [])
+        for one in lines:
+            place = located(row, self._lines[one])
+            trained = str(routes[place.number]) if 0 <= place.number < len(routes) and not place.absent else ""
+            self._said[one] = (not place.fault, place.fault, trained)
+            if place.start >= 0:
+                found[place.number] = place
+            else:
+                lost.append(place)
+        if not lines:
+            lost.append(of_itself(row, str(self._short.prefix_sha[line])))
+        return [*lost, *sorted(found.values(), key=lambda place: place.start)]
+
+    def calls(self) -> pd.DataFrame:
+        """``RESTORED`` with ``located``, ``fault`` and ``trained_routes``."""
+        said = [self._said.get(number, (False, NO_ROW, "")) for number in range(len(self._lines))]
+        columns = {"located": bool, "fault": str, "trained_routes": str}
+        table = self._table if len(self._table.columns) else pd.DataFrame(columns=list(RESTORED))
+        return table.assign(
+            **{name: pd.Series([line[place] for line in said], dtype=kind) for place, (name, kind) in enumerate(columns.items())}
+        )
+
+
+def judged_by(places: list[Place]) -> Place | None:
+    """The place that decides what its row is: one that is wrong, else the last one, else one of another attempt."""
+    wrong = [place for place in places if place.fault and not place.absent]
+    present = [place for place in places if not place.absent]
+    return next(iter(wrong or present[-1:] or places), None)
