@@ -22,6 +22,7 @@ FLAT = ("spans", "calls")  # lists of tuples in JSON, flat here
 UNUSED = ("digest",)  # what rollproof's own rows hold beside ROWS
 NOT_NEGATIVE = ("step", "ordinal", "generation", "life", "input_length", "prompt_length")
 SHOWN = 60  # characters of a wrong value
+UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)  # what pyarrow makes of a value that is of another kind
 
 
 def row_table(columns: Mapping[str, Sequence[Any] | pa.Array | pa.ChunkedArray], where: Where, source: str) -> pa.Table:
@@ -39,19 +40,30 @@ def row_table(columns: Mapping[str, Sequence[Any] | pa.Array | pa.ChunkedArray],
     return table
 
 
-def _column(name: str, values: Any, where: Where) -> pa.Array:
+def _column(name: str, values: Any, where: Where) -> Any:
     kind = ROWS.field(name).type
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return _cast(name, values, kind, where)
+    arrow = isinstance(values, pa.Array | pa.ChunkedArray)
     try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        for row, value in enumerate(values):
+        return _converted(values, kind)
+    except UNFIT:
+        for row in range(len(values)):
+            value = values[row].as_py() if arrow else values[row]
             try:
-                pa.array([value], kind)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                _converted(values.slice(row, 1) if arrow else [value], kind)
+            except UNFIT as error:
                 raise _wrong(where(row), name, _culprit(value, kind), f"it must be {_words(kind)}") from error
         raise
+
+
+def _converted(values: Any, kind: pa.DataType) -> Any:
+    """Without losing anything: 3.0 is a whole number, 3.5 and a text are none."""
+    found = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    if found.type == kind:
+        return found
+    inner, wanted = (part.value_type if pa.types.is_list(part) else part for part in (found.type, kind))
+    if pa.types.is_string(inner) and not pa.types.is_string(wanted):
+        raise TypeError(f"{inner} is no {wanted}")
+    return found.cast(kind)
 
 
 def _no_gaps(column: Any) -> Any:
@@ -66,27 +78,13 @@ def _no_gaps(column: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(_offsets(whole), pa.int32()), pc.fill_null(values, float("nan")), mask=mask)
 
 
-def _cast(name: str, values: Any, kind: pa.DataType, where: Where) -> Any:
-    if values.type == kind:
-        return values
-    try:
-        return values.cast(kind)
-    except pa.ArrowException as error:
-        for row in range(len(values)):
-            try:
-                values.slice(row, 1).cast(kind)
-            except pa.ArrowException:
-                raise _wrong(where(row), name, _culprit(values[row].as_py(), kind), f"it must be {_words(kind)}") from error
-        raise
-
-
 def _culprit(value: Any, kind: pa.DataType) -> str:
     """The value; of a list the first item that is wrong, with its place."""
     if pa.types.is_list(kind) and isinstance(value, list | tuple):
         for place, item in enumerate(value):
             try:
-                pa.array([item], kind.value_type)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                _converted([item], kind.value_type)
+            except UNFIT:
                 return f"{_short(item)} at place {place}"
     return _short(value)
 

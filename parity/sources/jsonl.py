@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,9 @@ class Lines:
     def add(self, row: dict[str, Any], number: int) -> None:
         self.rows.append(row)
         self._numbers.append(number)
+
+    def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        return zip(self._numbers, self.rows, strict=True)
 
     def where(self, row: int) -> str:
         return f"{self._files[bisect.bisect_right(self._starts, row) - 1]}, line {self._numbers[row]}"
