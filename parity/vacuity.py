@@ -18,6 +18,16 @@ MATTERS = tuple(
 )
 
 
+# Reasons that say nothing of the whole where other crash points of the same run have something to show.
+NOT_OUTRIGHT = "the reference outright"
+NO_TOKENS = "no row was compared by token"
+
+
+def of_one_point(reason: str) -> bool:
+    """Whether the reason is that this crash came where nothing had been restored yet, or nothing of the same weights."""
+    return reason.endswith(NOT_OUTRIGHT) or reason.startswith(NO_TOKENS)
+
+
 def vacuous(comparison: Comparison, expects_restore: bool = True) -> tuple[str, ...]:
     """One sentence for each rule that is broken. ``expects_restore``: the second run is said to be a restored one."""
     return tuple(_reasons(comparison, expects_restore))
@@ -29,7 +39,7 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
         yield "nothing was compared: no row of the restored run has a counterpart in the reference"
         return
     if not compared(pairs).any():
-        yield "no row was compared by token: all were generated with other weights or other tool replies"
+        yield f"{NO_TOKENS}: all were generated with other weights or other tool replies"
     claims = restored_rows(pairs) & both(pairs)
     crashed = len(comparison.restored.crashes) > 0
     if expects_restore:
@@ -40,7 +50,7 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
             if claims.any()
             else "a life crashed, but no restored row was trained, so none matches"
         )
-        yield f"{said} the reference outright"
+        yield f"{said} {NOT_OUTRIGHT}"
     rewards = pairs.loc[both(pairs), "reward"].to_numpy(float)
     values = np.unique(rewards[np.isfinite(rewards)])
     if len(values) < 2:

@@ -38,7 +38,8 @@ def compare_command(
     restored: Annotated[str, typer.Argument(metavar="B", help="The restored run.")],
     profile: ProfileOption = None,
     mapping: Annotated[
-        str | None, typer.Option("--map", metavar="FILE|NAME", help="Which of their columns is which of ours: a TOML file, or nemo-rl.")
+        str | None,
+        typer.Option("--map", metavar="FILE|NAME", help="Which of their columns is which of ours: a TOML file, or nemo-rl."),
     ] = None,
     no_restore: Annotated[
         bool, typer.Option("--no-restore", help="B was not restored either: compare two uninterrupted runs.")

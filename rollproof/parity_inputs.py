@@ -38,7 +38,9 @@ def one_scenario(reference: Path, restored: Path) -> None:
             raise InputError(f"{name} is {place}: holds a sweep: a folder that run --out wrote was expected")
     told = [(run.scenario.name, run.scenario_digest, run.seed) for run in runs if isinstance(run, SavedRun)]
     if told[0] != told[1]:
-        words = [f"{name} is of scenario {run[0]} (digest {run[1]}) and seed {run[2]}" for name, run in zip("AB", told, strict=True)]
+        words = [
+            f"{name} is of scenario {run[0]} (digest {run[1]}) and seed {run[2]}" for name, run in zip("AB", told, strict=True)
+        ]
         raise InputError(f"{', '.join(words)}: compare runs of one scenario and seed")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from rich.text import Text
 from parity.compare import Result, comparison_of, judge
 from parity.profile import Profile
 from parity.tables import Run
+from parity.vacuity import of_one_point
 from protocol.errors import ProtocolError
 from protocol.history import OptimizerApplied
-from protocol.judging import Verdict
+from protocol.judging import RunStatus, Verdict
 from reports.parity.summary import comparison_junit, gate_lines
 from reports.parity.words import shown
 from reports.parity.written import write_report
@@ -41,6 +43,7 @@ from sim.explore.points import Plan, PlanItem
 
 FIRST = "first-failure"  # folder of the evidence of the first life that is not HELD
 SUMS = ("restored_calls", "matched_outright", "other_weights", "excused")
+SHARE = "other weights:"  # the gate of how many rows were not compared: over a sweep, of all rows of all lives
 ORDER = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.HELD, Verdict.NOT_APPLICABLE)
 
 
@@ -112,7 +115,9 @@ class Swept:
         explorer.enumerate()
         if not explorer.life_1.ended_rightly(scenario.contract):
             status = explorer.life_1.status
-            raise InputError(f"{scenario.name}: the reference does not reach its end ({status.outcome} {status.error}): sweep says why")
+            raise InputError(
+                f"{scenario.name}: the reference does not reach its end ({status.outcome} {status.error}): sweep says why"
+            )
         self.reference = run_of_lives(scenario, [explorer.life_1], "reference")
         every = range(len(explorer.points))
         self.judged = list(every if points is None else explorer.points.stratified(points, every, f"{self.seed}/points"))
@@ -138,7 +143,9 @@ class Swept:
         before = {one.verdict for one in self.compared.values()}
         self.compared[number] = found
         worse = found.verdict is Verdict.BROKEN and Verdict.BROKEN not in before
-        if self.folder is not None and (worse or (found.verdict is Verdict.UNKNOWN and not before & {Verdict.BROKEN, Verdict.UNKNOWN})):
+        if self.folder is not None and (
+            worse or (found.verdict is Verdict.UNKNOWN and not before & {Verdict.BROKEN, Verdict.UNKNOWN})
+        ):
             about = About(scenario=self.loaded.scenario.name, command=self._command(plan), token=self._token(plan))
             saving.write_packed(self.folder / FIRST, pack_comparison(comparison, about))
             write_report(self.folder / FIRST, {**found.report, "scenario": about.scenario, "command": about.command})
@@ -160,10 +167,13 @@ class Swept:
         by_life = Counter(life.verdict for life in lives)
         sums = {name: sum(life.report[name] for life in lives) for name in SUMS}
         vacuous = Counter(reason for life in lives if life.verdict is Verdict.NOT_REACHED for reason in life.why)
-        unknown = [f"{reason} ({count} lives)" for reason, count in
-                   Counter(reason for life in lives if life.verdict is Verdict.UNKNOWN for reason in life.why).items()]  # fmt: skip
+        reasons = Counter(reason for life in lives if life.verdict is Verdict.UNKNOWN for reason in life.why)
+        unknown = [f"{reason} ({count} lives)" for reason, count in reasons.items()]
         if not sums["matched_outright"]:
             unknown.append("no restored row matched outright at any point: nothing that a restore brought over was compared")
+        paired = sum(life.report["rows"].get("paired", 0) for life in lives)
+        if sums["other_weights"] > self.profile.other_weights_max * paired:
+            unknown.append(f"{sums['other_weights']} of {paired} rows are of other weights: too few are left to be compared")
         if by_life[Verdict.BROKEN]:
             verdict = Verdict.BROKEN
         else:
@@ -211,22 +221,10 @@ class Swept:
 
 def cut_at(life: Life, item: PlanItem) -> Life:
     """The life as a crash there would have left its history and what it trained."""
-    seen = 0
-    end = 0
-    for end, record in enumerate(life.history, start=1):
-        seen += (record.process, type(record.event).__name__) == (item.process, item.kind)
-        if seen == item.n:
-            break
+    kind = [(record.process, type(record.event).__name__) == (item.process, item.kind) for record in life.history]
+    end = [place for place, same in enumerate(kind, start=1) if same][item.n - 1] if item.n else 0
     history = life.history[:end]
     applied = sum(type(record.event) is OptimizerApplied for record in history)
-    return crashed_copy(life, history, applied, item)
-
-
-def crashed_copy(life: Life, history: list[Any], applied: int, item: PlanItem) -> Life:
-    from dataclasses import replace
-
-    from protocol.judging import RunStatus
-
     return replace(
         life, history=history, trained=life.trained[:applied], status=RunStatus("crashed"), fired=True, address=item.address,
         now=history[-1].time if history else 0.0,
@@ -234,17 +232,16 @@ def crashed_copy(life: Life, history: list[Any], applied: int, item: PlanItem) -
 
 
 def compared_life(number: int, plan: Plan, result: Result) -> ComparedLife:
-    report = result.as_json()
-    own = tuple(f"{gate.name}: {gate.why}" for gate in result.gates if gate.verdict is Verdict.UNKNOWN)
+    """The verdict of one life, where what this crash point alone could not show is no reason for UNKNOWN."""
     verdict = result.verdict
-    why = tuple(result.unknown_because)
-    if verdict is Verdict.UNKNOWN and not own:
+    unknown = [*result.unknown_because]
+    unknown += [f"{gate.name}: {gate.why}" for gate in result.gates if gate.verdict is Verdict.UNKNOWN]
+    of_all = [reason for reason in unknown if not of_one_point(reason) and not reason.startswith(SHARE)]
+    if verdict is Verdict.BROKEN:
+        unknown = [f"{gate.name}: {gate.why}" for gate in result.gates if gate.verdict is Verdict.BROKEN]
+    elif verdict is Verdict.UNKNOWN and not of_all:
         verdict = Verdict.NOT_REACHED
-    elif verdict is Verdict.BROKEN:
-        why = tuple(f"{gate.name}: {gate.why}" for gate in result.gates if gate.verdict is Verdict.BROKEN)
-    elif own:
-        why = own
-    return ComparedLife(number=number, plan=plan, verdict=verdict, why=why, report=report)
+    return ComparedLife(number=number, plan=plan, verdict=verdict, why=tuple(of_all or unknown), report=result.as_json())
 
 
 def gates_of(lives: Sequence[ComparedLife]) -> list[dict[str, Any]]:

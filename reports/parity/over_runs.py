@@ -53,7 +53,7 @@ def over_runs(earlier: Sequence[tuple[str, Mapping[str, Any]]], report: Mapping[
     gates = list(dict.fromkeys(gate["name"] for _, one in kept for gate in one["gates"]))
     series = [Series(name=name.replace("_", " "), values=[_real(one[name]) for _, one in kept]) for name in COUNTS]
     for name in gates:
-        each = [next((gate for gate in one["gates"] if gate["name"] == name), {}) for _, one in kept]
+        each: list[Mapping[str, Any]] = [next((gate for gate in one["gates"] if gate["name"] == name), {}) for _, one in kept]
         values = [_real(gate.get("value")) for gate in each]
         if any(value is not None for value in values):
             series.append(Series(name=name, values=values, limit=_real(each[-1].get("limit"))))

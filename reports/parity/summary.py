@@ -37,8 +37,8 @@ def print_comparison(console: Console, report: Mapping[str, Any]) -> None:
     for gate in report["gates"]:
         if gate["verdict"] in ("BROKEN", "UNKNOWN"):
             console.print()
-            for line in gate_lines(gate):
-                console.print(Text(line), soft_wrap=True)
+            for text in gate_lines(gate):
+                console.print(Text(text), soft_wrap=True)
 
 
 def gate_lines(gate: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from rollproof.cli import main
 from rollproof.parity_saving import evidence_files, pack_table, unpack_table
 
 NEEDED = ("verdict", "profile", "restored_calls", "matched_outright", "other_weights", "excused", "gates")
-AT_PLAN = "controller-SnapshotPublished-1-all"
+AT_PLAN = "controller-SnapshotPublished-2-all"
 
 
 @pytest.fixture
@@ -190,9 +190,7 @@ def test_rows_that_cannot_be_read_leave_nothing_behind(
     assert "token_mask" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-def test_one_simulated_crash_is_run_saved_and_compared(
-    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_simulated_crash_is_run_saved_and_compared(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     code = main(["parity", "run", small, "--crash", AT_PLAN, "--out", str(out), "--json"])
     report = printed(capsys)
@@ -207,9 +205,7 @@ def test_a_crash_that_does_not_fire_is_unknown(small: str, capsys: pytest.Captur
     assert "life 1: its crash did not fire, it ended" in printed(capsys)["unknown_because"]
 
 
-def test_points_of_a_sweep_are_compared_by_distinct_life(
-    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_points_of_a_sweep_are_compared_by_distinct_life(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     code = main(["parity", "run", small, "--points", "25", "--out", str(out), "--json"])
     report = printed(capsys)

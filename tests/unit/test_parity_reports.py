@@ -91,8 +91,9 @@ def test_the_page_needs_nothing_from_outside_and_is_small_even_for_large_runs(tm
 
 def test_the_verdict_comes_first_and_gates_excuses_and_setup_are_named(tmp_path: Path) -> None:
     text = page(tmp_path, report(), drawn())
-    order = [text.index(part) for part in ("<h1>prefix", 'class="lead">The restored run trained on something else', "Gates, under",
-                                           "step 2 ordinal 6 generation 3", "margin 0.003 &lt; 0.02", "<figure", "two cores")]  # fmt: skip
+    lead = 'class="lead">The restored run trained on something else'
+    finding, proof = "step 2 ordinal 6 generation 3", "margin 0.003 &lt; 0.02"
+    order = [text.index(part) for part in ("<h1>prefix", lead, "Gates, under", finding, proof, "<figure", "two cores")]
     assert order == sorted(order)
 
 
