@@ -19,7 +19,7 @@ from parity.evidence import faults_of
 from parity.gate import Comparison, GateResult
 from parity.gates.registry import GATES, Gate
 from parity.measure import measure
-from parity.places import place
+from parity.places import lines, place
 from parity.profile import Profile
 from parity.tables import Run
 from parity.vacuity import vacuous
@@ -129,7 +129,7 @@ def excuses(comparison: Comparison) -> list[dict[str, Any]]:
             "tokens_ref": row.tokens_ref,
             "proof": row.proof,
         }
-        for row in pairs[excused(pairs, comparison.profile)].itertuples(index=False)
+        for row in lines(pairs[excused(pairs, comparison.profile)])
     ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from protocol.judging import Verdict
 
 
 def place(row: Any) -> str:
-    """``row``: a named tuple with ordinal and generation, and where it has them step, step_ref and epoch."""
+    """``row``: has attributes ordinal and generation, and where it has them step, step_ref and epoch."""
     step = getattr(row, "step", -1)
     step = step if step >= 0 else getattr(row, "step_ref", -1)
     epoch = getattr(row, "epoch", 0)
@@ -21,11 +22,17 @@ def place(row: Any) -> str:
     return ", ".join([*said, f"prompt {row.ordinal}", f"sibling {row.generation}"])
 
 
+def lines(rows: pd.DataFrame) -> Iterator[Any]:
+    """Each row with its columns as attributes; much faster for a few rows of many columns than ``itertuples``."""
+    if len(rows):
+        yield from (SimpleNamespace(**row) for row in rows.to_dict("records"))
+
+
 def at(rows: pd.DataFrame, *says: str) -> list[str]:
     """``place: text`` of each row; ``says`` are columns whose values are put together (empty ones are left out)."""
     return [
         f"{place(row)}: " + ", ".join(str(value) for value in (getattr(row, name) for name in says) if value != "")
-        for row in rows.itertuples(index=False)
+        for row in lines(rows)
     ]
 
 

@@ -33,7 +33,9 @@ def settled(side: Side) -> Side:
         line["loss"] = float(np.mean([row["advantage"] * float(np.mean(row["generation_logprobs"])) for row in rows]))
     for number, line in enumerate(side.calls):
         (row,) = [row for row in side.rows if line["key"] in row["keys"]]
-        side.calls[number] = line | {"digest": restored_call(row, row["keys"].index(line["key"]), line["prefix_tokens"])["digest"]}
+        side.calls[number] = line | {
+            "digest": restored_call(row, row["keys"].index(line["key"]), line["prefix_tokens"])["digest"]
+        }
     return side
 
 
@@ -207,44 +209,62 @@ def _all_ties(pair: Pair) -> None:
             tie(pair, (3, generation), group)
 
 
-FAULTS: tuple[Fault, ...] = (
-    Fault(name="one dropped token", plant=lambda pair: drop_token(pair.restored.row(*LATER), -3), gates=("token ids", "provenance")),
-    Fault(name="one dropped token that every count forgot", plant=lambda pair: _shorter(pair.restored.row(*LATER), -3), gates=("token ids",)),
-    Fault(
-        name="one dropped token of a restored prefix",
-        plant=lambda pair: _shorter(pair.restored.row(*PREFIX), pair.restored.row(*PREFIX)["spans"][3] + 1),
-        gates=("token ids", "restored prefixes"),
-    ),
-    Fault(name="one duplicated token", plant=lambda pair: repeat_token(pair.restored.row(*LATER), -3), gates=("token ids", "provenance")),
-    Fault(name="one duplicated token that every count has", plant=lambda pair: _longer(pair.restored.row(*LATER), -3), gates=("token ids",)),
-    Fault(
-        name="one duplicated token of a restored prefix",
-        plant=lambda pair: _longer(pair.restored.row(*PREFIX), pair.restored.row(*PREFIX)["spans"][3] + 1),
-        gates=("token ids", "restored prefixes"),
-    ),
-    Fault(name="a prefix from another sibling", plant=_of_a_sibling, gates=("token ids", "restored prefixes")),
-    Fault(name="logprobs shifted by one", plant=_shifted_logprobs, gates=("generation logprobs",)),
-    Fault(name="one logprob off by 0.6", plant=_one_logprob, gates=("generation logprobs",)),
-    Fault(name="routes shifted by one row", plant=lambda pair: _routes(pair, _moved), gates=("route digests",)),
-    Fault(name="one route row padded", plant=lambda pair: _routes(pair, _padded), gates=("route digests",)),
-    Fault(name="routes that changed between restore and completion", plant=_lost_at_completion, gates=("route digests",)),
-    Fault(name="weights of a version that was not there yet", plant=_newer, gates=("other weights",)),
-    Fault(name="a step trained from the weights before the last", plant=_stale, gates=("weights",)),
-    Fault(name="equal rows that made other weights", plant=_unlike, gates=("weights",)),
-    Fault(name="a row trained twice", plant=_twice, gates=("exactly once",)),
-    Fault(name="a row trained by two lives", plant=_again_in_a_later_life, gates=("exactly once", "what was trained")),
-    Fault(name="a reward changed", plant=_reward, gates=("rewards and admission",)),
-    Fault(name="a divergence in what no mask counts", plant=_tool_reply, gates=("token ids",)),
-    Fault(name="a masked-out divergence", plant=_masked_away, gates=("token ids", "masks and lengths")),
-    Fault(name="a masked-out row", plant=_masked_row, gates=("token ids", "rewards and admission")),
-    Fault(name="a masked-out divergence in a restored prefix", plant=_masked_prefix_token, gates=("token ids", "restored prefixes")),
-    Fault(name="an excuse without its proof: no digest", plant=_unproven_prefix, gates=("token ids",)),
-    Fault(name="an excuse without its proof: no margin", plant=lambda pair: tie(pair, LATER, margin=float("nan")), gates=("token ids",)),
-    Fault(name="an excuse without its proof: another token", plant=lambda pair: tie(pair, LATER, likeliest=False), gates=("token ids",)),
-    Fault(name="an excuse without its proof: no tie", plant=lambda pair: tie(pair, LATER, margin=0.3), gates=("token ids",)),
-    Fault(name="constant rewards", plant=_constant, gates=(), verdict="UNKNOWN", says="they cannot show a difference"),
-    Fault(name="rows of other weights only", plant=_all_other, gates=(), verdict="UNKNOWN", says="were generated with other weights"),
-)  # fmt: skip
+def spoiling(change: Callable[[dict[str, Any], int], None], at: tuple[int, int], place: int) -> Callable[[Pair], None]:
+    """``place``: from the row's end, or with PREFIX behind the beginning of its restored prefix."""
+
+    def plant(pair: Pair) -> None:
+        row = pair.restored.row(*at)
+        change(row, row["spans"][3] + place if at == PREFIX else place)
+
+    return plant
+
+
+def undecided(**how: Any) -> Callable[[Pair], None]:
+    return lambda pair: tie(pair, LATER, **how)
+
+
+TOKENS, NUMBERS, PREFIXES, ROUTES = "token ids", "generation logprobs", "restored prefixes", "route digests"
+MASKS, REWARDS, OTHERS, ORIGIN = "masks and lengths", "rewards and admission", "other weights", "provenance"
+ONCE, TRAINED, WEIGHTS = "exactly once", "what was trained", "weights"
+
+# name, how it is planted, the gates that must be BROKEN
+BREAKING: tuple[tuple[str, Callable[[Pair], None], tuple[str, ...]], ...] = (
+    ("one dropped token", spoiling(drop_token, LATER, -3), (TOKENS, ORIGIN)),
+    ("one dropped token that every count forgot", spoiling(_shorter, LATER, -3), (TOKENS,)),
+    ("one dropped token of a restored prefix", spoiling(_shorter, PREFIX, 1), (TOKENS, PREFIXES)),
+    ("one duplicated token", spoiling(repeat_token, LATER, -3), (TOKENS, ORIGIN)),
+    ("one duplicated token that every count has", spoiling(_longer, LATER, -3), (TOKENS,)),
+    ("one duplicated token of a restored prefix", spoiling(_longer, PREFIX, 1), (TOKENS, PREFIXES)),
+    ("a prefix from another sibling", _of_a_sibling, (TOKENS, PREFIXES)),
+    ("logprobs shifted by one", _shifted_logprobs, (NUMBERS,)),
+    ("one logprob off by 0.6", _one_logprob, (NUMBERS,)),
+    ("routes shifted by one row", lambda pair: _routes(pair, _moved), (ROUTES,)),
+    ("one route row padded", lambda pair: _routes(pair, _padded), (ROUTES,)),
+    ("routes that changed between restore and completion", _lost_at_completion, (ROUTES,)),
+    ("weights of a version that was not there yet", _newer, (OTHERS,)),
+    ("a step trained from the weights before the last", _stale, (WEIGHTS,)),
+    ("equal rows that made other weights", _unlike, (WEIGHTS,)),
+    ("a row trained twice", _twice, (ONCE,)),
+    ("a row trained by two lives", _again_in_a_later_life, (ONCE, TRAINED)),
+    ("a reward changed", _reward, (REWARDS,)),
+    ("a divergence in what no mask counts", _tool_reply, (TOKENS,)),
+    ("a masked-out divergence", _masked_away, (TOKENS, MASKS)),
+    ("a masked-out row", _masked_row, (TOKENS, REWARDS)),
+    ("a masked-out divergence in a restored prefix", _masked_prefix_token, (TOKENS, PREFIXES)),
+    ("an excuse without its proof: no digest", _unproven_prefix, (TOKENS,)),
+    ("an excuse without its proof: no margin", undecided(margin=float("nan")), (TOKENS,)),
+    ("an excuse without its proof: another token", undecided(likeliest=False), (TOKENS,)),
+    ("an excuse without its proof: no tie", undecided(margin=0.3), (TOKENS,)),
+)
+# name, how it is planted, what the result must say of itself
+VACUOUS: tuple[tuple[str, Callable[[Pair], None], str], ...] = (
+    ("constant rewards", _constant, "they cannot show a difference"),
+    ("rows of other weights only", _all_other, "were generated with other weights"),
+)
+FAULTS = (
+    *(Fault(name=name, plant=plant, gates=gates) for name, plant, gates in BREAKING),
+    *(Fault(name=name, plant=plant, gates=(), verdict="UNKNOWN", says=says) for name, plant, says in VACUOUS),
+)
 ABUSED = Fault(name="too many excuses", plant=_all_ties, gates=(), verdict="UNKNOWN", says="compared rows are excused")
 
 

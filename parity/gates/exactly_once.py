@@ -10,7 +10,7 @@ import pandas as pd
 
 from parity.gate import Comparison, GateResult
 from parity.pairing import counted, identities
-from parity.places import judged, place, unknown
+from parity.places import judged, lines, place, unknown
 
 NAME = "exactly once"
 IDENTITY = ["epoch", "ordinal", "generation"]
@@ -23,10 +23,7 @@ def exactly_once(comparison: Comparison) -> GateResult:
     found = comparison.measured.duplicates
     mine = found[found["run"] == "restored"] if len(found) else found
     theirs = found[found["run"] == "reference"] if len(found) else found
-    findings = [
-        f"{place(row)}: trained once more in life {row.life}, and nothing discarded either"
-        for row in mine.itertuples(index=False)
-    ]
+    findings = [f"{place(row)}: trained once more in life {row.life}, and nothing discarded either" for row in lines(mine)]
     if "epoch" in comparison.restored.rows.index:
         findings += _between_steps(rows, mine)
     again = int((~counted(rows)).sum())
@@ -34,7 +31,7 @@ def exactly_once(comparison: Comparison) -> GateResult:
         return unknown(
             NAME,
             "the reference trained rows twice: it is no reference",
-            findings=tuple(f"{place(r)}" for r in theirs.itertuples()),
+            findings=tuple(f"{place(r)}" for r in lines(theirs)),
         )
     why = f"{again} rows of discarded steps were trained again" if again else "no row was trained again"
     return judged(NAME, findings, value=len(findings), limit=0, why=why, figures={"superseded": again})
@@ -46,8 +43,8 @@ def _between_steps(rows: pd.DataFrame, told: pd.DataFrame) -> list[str]:
     twice = kept[kept.duplicated(IDENTITY, keep=False)]
     known = set(zip(told["ordinal"], told["generation"], strict=True)) if len(told) else set()
     out = []
-    for (_, ordinal, generation), lines in twice.groupby(IDENTITY):
+    for (_, ordinal, generation), rows_of_it in twice.groupby(IDENTITY):
         if (ordinal, generation) not in known:
-            where = ", ".join(f"step {line.step} of life {line.life}" for line in lines.itertuples(index=False))
+            where = ", ".join(f"step {line.step} of life {line.life}" for line in lines(rows_of_it))
             out.append(f"prompt {ordinal}, sibling {generation}: trained at {where}, and nothing discarded either")
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parity.gate import Comparison, GateResult
-from parity.places import judged, place, unknown
+from parity.places import judged, lines, place, unknown
 
 NAME = "generation logprobs"
 
@@ -20,10 +20,8 @@ def generation_logprobs(comparison: Comparison) -> GateResult:
     largest = pairs["max_diff"].to_numpy(float)
     within = 1.0 - float(pairs["over"].sum()) / total if total else 0.0
     over = (compared > 0) & ~(largest <= profile.logprob_max)  # NaN is over
-    findings = [
-        f"{place(row)}: {row.not_finite} logprobs are no numbers" for row in pairs[broken_numbers].itertuples(index=False)
-    ]
-    findings += [f"{place(row)}: a logprob differs by {row.max_diff:.4g}" for row in pairs[over].itertuples(index=False)]
+    findings = [f"{place(row)}: {row.not_finite} logprobs are no numbers" for row in lines(pairs[broken_numbers])]
+    findings += [f"{place(row)}: a logprob differs by {row.max_diff:.4g}" for row in lines(pairs[over])]
     if within < profile.logprob_share:
         findings.append(
             f"only {within:.4%} of {total} logprobs are within {profile.logprob_most:g}, not {profile.logprob_share:.2%}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from parity.agreement import compared, excused, parted
 from parity.gate import Comparison, GateResult
-from parity.places import judged, place, unknown
+from parity.places import judged, lines, place, unknown
 
 NAME = "masks and lengths"
 
@@ -25,6 +25,6 @@ def masks_and_lengths(comparison: Comparison) -> GateResult:
         f"{place(row)}: {row.tokens} tokens, not {row.tokens_ref}"
         if row.tokens != row.tokens_ref
         else f"{place(row)}: other tokens are trained"
-        for row in wrong.head(100).itertuples(index=False)
+        for row in lines(wrong.head(100))
     ]
     return judged(NAME, findings, found=len(wrong), value=len(wrong), limit=0, figures={"compared": int(held.sum())})

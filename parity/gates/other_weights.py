@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from parity.agreement import both, of_kind
 from parity.gate import Comparison, GateResult
-from parity.places import judged, place, unknown
+from parity.places import judged, lines, place, unknown
 
 NAME = "other weights"
 
@@ -22,11 +22,10 @@ def other_weights(comparison: Comparison) -> GateResult:
     mine = (pairs["found"] != "reference").to_numpy(bool)
     illegal = mine & ~pairs["spans_legal"].to_numpy(bool)
     findings = [
-        f"{place(row)}: its weight versions are not legal ({row.fault or 'see its spans'})"
-        for row in pairs[illegal].itertuples(index=False)
+        f"{place(row)}: its weight versions are not legal ({row.fault or 'see its spans'})" for row in lines(pairs[illegal])
     ]
     if comparison.restored.facts.fixed_order:
-        moved = pairs[other & ~illegal].itertuples(index=False)
+        moved = lines(pairs[other & ~illegal])
         findings += [f"{place(row)}: other weights or tool replies, though the scenario's order is fixed" for row in moved]
     share = float(other.sum() / paired.sum())
     figures = {"rows": int(other.sum()), "of": int(paired.sum()), "rewards not compared": int(other.sum())}

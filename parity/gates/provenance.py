@@ -7,7 +7,7 @@ many routes as calls; no key serves two rows.
 from __future__ import annotations
 
 from parity.gate import Comparison, GateResult
-from parity.places import judged, nothing, place, unknown
+from parity.places import judged, lines, nothing, place, unknown
 
 NAME = "provenance"
 TELLING = ("spans", "calls")  # columns that say where a token came from
@@ -23,9 +23,9 @@ def provenance(comparison: Comparison) -> GateResult:
     found = faults[faults["what"] == "provenance"]
     mine = found[found["run"] == "restored"]
     theirs = found[found["run"] == "reference"]
-    findings = [f"{place(row)}: {row.fault}" for row in mine.itertuples(index=False)]
+    findings = [f"{place(row)}: {row.fault}" for row in lines(mine)]
     if not findings and len(theirs):
-        first = next(theirs.itertuples(index=False))
+        first = next(lines(theirs))
         return unknown(NAME, f"the reference's own rows are not whole: {place(first)}: {first.fault}")
     why = f"the rows lack {lacking[0]}, which was not judged" if lacking else ""
     return judged(NAME, findings, value=len(findings), limit=0, why=why)

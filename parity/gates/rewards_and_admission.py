@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.agreement import both, compared, parted, same
 from parity.gate import Comparison, GateResult
-from parity.places import judged, place, unknown
+from parity.places import judged, lines, place, unknown
 
 NAME = "rewards and admission"
 
@@ -38,7 +38,7 @@ def rewards_and_admission(comparison: Comparison) -> GateResult:
             if row.reward != row.reward_ref
             else f"{'admitted' if row.sample_mask else 'not admitted'}, unlike the reference's"
         )
-        for row in pairs[wrong].head(100).itertuples(index=False)
+        for row in lines(pairs[wrong].head(100))
     ]
     figures = {"compared": int((held & ~beside).sum()), "beside a sibling that went another way": int(beside.sum())}
     return judged(NAME, findings, found=int(wrong.sum()), value=int(wrong.sum()), limit=0, figures=figures)

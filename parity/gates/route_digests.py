@@ -11,7 +11,7 @@ from typing import Any
 
 from parity.agreement import both
 from parity.gate import Comparison, GateResult
-from parity.places import judged, nothing, place, some, unknown
+from parity.places import judged, lines, nothing, place, some, unknown
 
 NAME = "route digests"
 
@@ -24,16 +24,14 @@ def route_digests(comparison: Comparison) -> GateResult:
     if not held.any() and not len(routed):
         why = "no row or restored call shows a route"
         return unknown(NAME, f"the run declares router replay, but {why}") if declared else nothing(NAME, why)
-    findings = [fault for call in routed.itertuples(index=False) for fault in _faults(call)]
+    findings = [fault for call in lines(routed) for fault in _faults(call)]
     if declared and len(routed) < len(calls):
         bare = calls[~_any(calls)]
-        findings += [f"{place(call)}, call {call.key}: restored without any route" for call in bare.itertuples(index=False)]
+        findings += [f"{place(call)}, call {call.key}: restored without any route" for call in lines(bare)]
     wrong = pairs[held & (pairs["routes_equal"].to_numpy() == 0)]
-    findings += [f"{place(row)}: its routes are not the reference's" for row in wrong.itertuples(index=False)]
+    findings += [f"{place(row)}: its routes are not the reference's" for row in lines(wrong)]
     compared = set(zip(pairs.loc[held, "ordinal"], pairs.loc[held, "generation"], strict=True))
-    alone = [
-        call.key for call in routed.itertuples(index=False) if not _ended(call) and (call.ordinal, call.generation) not in compared
-    ]
+    alone = [call.key for call in lines(routed) if not _ended(call) and (call.ordinal, call.generation) not in compared]
     figures = {"restored calls": len(routed), "rows compared": int(held.sum()), "trained routes not compared": len(alone)}
     if not findings and alone:
         return unknown(NAME, f"the trained routes of {some(alone, 3)} could be compared with nothing", figures=figures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parity.gate import Comparison, GateResult
-from parity.places import judged, nothing, place
+from parity.places import judged, lines, nothing, place
 
 NAME = "staging leaks"
 
@@ -13,14 +13,10 @@ def staging_leaks(comparison: Comparison) -> GateResult:
     said = {"trained": "alive when it was trained", "manifest": "in a later manifest"}
     findings = [
         f"step {leak.step}, key {leak.key}: a restored prefix's row, {said.get(leak.where, leak.where)}, life {leak.life}"
-        for leak in restored.leaks.itertuples(index=False)
+        for leak in lines(restored.leaks)
     ]
     if faults is not None:
-        findings += [
-            f"{place(row)}: {row.fault}"
-            for row in faults[faults["what"] == "staging"].itertuples(index=False)
-            if row.run == "restored"
-        ]
+        findings += [f"{place(row)}: {row.fault}" for row in lines(faults[faults["what"] == "staging"]) if row.run == "restored"]
     calls = len(comparison.measured.calls)
     if not findings and not restored.has_history and "staging_alive" not in restored.rows.columns:
         return nothing(NAME, "nobody wrote which rows were in staging")

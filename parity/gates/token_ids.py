@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.agreement import both, excused, of_kind
 from parity.gate import Comparison, GateResult
-from parity.places import at, judged, unknown
+from parity.places import at, judged, lines, unknown
 
 NAME = "token ids"
 DIFFERS = ("pre_generation", "pre_cut", "prefix_mismatch", "post_cut", "unrestored")
@@ -39,7 +39,7 @@ def token_ids(comparison: Comparison) -> GateResult:
 
 
 def _said(rows: Any, most: float | None) -> list[str]:
-    return [_words(row, most) for row in rows.itertuples(index=False)]
+    return [_words(row, most) for row in lines(rows)]
 
 
 def _words(row: Any, most: float | None) -> str:

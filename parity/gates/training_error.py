@@ -34,7 +34,7 @@ def training_error(comparison: Comparison) -> GateResult:
         return unknown(NAME, f"no {lacking} was scored with the weights that generated it", reported=exact, figures=figures)
     for name in ("restored tail", "restored prefix"):
         hidden = figures.get(name)
-        if hidden and hidden["masked share"] > max(MASKED_FACTOR * other["masked share"], other["masked share"] + MASKED_MORE):
+        if hidden and hides(hidden, other["masked share"]):
             share, usual = hidden["masked share"], other["masked share"]
             why = f"{share:.1%} of the {name.split()[1]} tokens are masked, of other rows {usual:.1%}"
             return unknown(NAME, f"{why}: what is left says nothing of the rest", figures=figures)
@@ -51,6 +51,13 @@ def training_error(comparison: Comparison) -> GateResult:
     if exact:
         return judged(NAME, [], value=value, why="reported: bitwise gates judge this profile", reported=True, figures=figures)
     return judged(NAME, findings, value=value, limit=limit, figures=figures)
+
+
+def hides(segment: dict[str, Any], usual: float) -> bool:
+    """Whether more is masked than other rows' share and three standard deviations of so few tokens explain."""
+    most = min(max(MASKED_FACTOR * usual, usual + MASKED_MORE), 1.0)
+    tokens = segment["tokens"]
+    return bool(segment["masked share"] * tokens > most * tokens + 3.0 * (tokens * most * (1.0 - most)) ** 0.5)
 
 
 def errors(segments: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from parity.agreement import both, first_difference, outright, same_weights
 from parity.gate import Comparison, GateResult
-from parity.places import judged, nothing, place, unknown
+from parity.places import judged, lines, nothing, place, unknown
 from parity.profile import Profile
 
 NAME = "training numbers"
@@ -31,14 +31,12 @@ def training_numbers(comparison: Comparison) -> GateResult:
     in_whole = at_once & pairs["step"].isin(sorted(whole)).to_numpy(bool)
     advantages = in_whole & ~(pairs["advantage"].isna() & pairs["advantage_ref"].isna()).to_numpy(bool)
     wrong = pairs[advantages & ~close(pairs["advantage"], pairs["advantage_ref"], profile)]
-    findings = [
-        f"{place(row)}: advantage {row.advantage:.6g}, not {row.advantage_ref:.6g}" for row in wrong.itertuples(index=False)
-    ]
+    findings = [f"{place(row)}: advantage {row.advantage:.6g}, not {row.advantage_ref:.6g}" for row in lines(wrong)]
     scored = at_once & (pairs["trainer_compared"].to_numpy() > 0)
     over = pairs[scored & ~(pairs["trainer_excess"].to_numpy(float) <= profile.trainer_atol)]
     findings += [
         f"{place(row)}: a trainer logprob differs by {row.trainer_excess:.4g} more than its {profile.trainer_rtol:g}th part"
-        for row in over.itertuples(index=False)
+        for row in lines(over)
     ]
     quiet = whole - set(pairs.loc[both(pairs) & (pairs["max_diff"].to_numpy(float) > profile.trainer_rtol), "step"])
     held = 0
@@ -66,9 +64,7 @@ def close(found: pd.Series, wanted: pd.Series, profile: Profile) -> Any:
     return np.abs(left - right) <= profile.trainer_atol + profile.trainer_rtol * np.abs(right)  # NaN is not close
 
 
-def _of_steps(
-    name: str, mine: pd.DataFrame, theirs: pd.DataFrame, steps: set[int], profile: Profile
-) -> tuple[int, list[str]]:
+def _of_steps(name: str, mine: pd.DataFrame, theirs: pd.DataFrame, steps: set[int], profile: Profile) -> tuple[int, list[str]]:
     """How many steps say this figure, and where it differs."""
     if mine.empty or theirs.empty:
         return 0, []

@@ -12,7 +12,7 @@ import pandas as pd
 
 from parity.agreement import NEVER, first_difference
 from parity.gate import Comparison, GateResult
-from parity.places import judged, nothing, unknown
+from parity.places import judged, lines, nothing, unknown
 
 NAME = "weights"
 
@@ -53,10 +53,8 @@ def digests(steps: pd.DataFrame) -> dict[int, tuple[str, str]]:
     """step -> (weights before, weights after); the last line of a step counts."""
     if steps.empty:
         return {}
-    lines = steps.sort_values(["life", "step"], kind="stable")
-    return {
-        int(row.step): (str(row.before), str(row.weights)) for row in lines.itertuples(index=False) if row.before and row.weights
-    }
+    ordered = steps.sort_values(["life", "step"], kind="stable")
+    return {int(row.step): (str(row.before), str(row.weights)) for row in lines(ordered) if row.before and row.weights}
 
 
 def chain(found: dict[int, tuple[str, str]], who: str) -> list[str]:
@@ -70,7 +68,7 @@ def chain(found: dict[int, tuple[str, str]], who: str) -> list[str]:
 def twice(steps: pd.DataFrame) -> list[str]:
     """Two digests of one version within a life."""
     out: list[Any] = []
-    for (life, step), lines in steps.groupby(["life", "step"]):
-        if lines["weights"].nunique() > 1:
-            out.append(f"step {step}: life {life} made {lines['weights'].nunique()} different weights")
+    for (life, step), made in steps.groupby(["life", "step"])["weights"]:
+        if made.nunique() > 1:
+            out.append(f"step {step}: life {life} made {made.nunique()} different weights")
     return out

@@ -12,7 +12,7 @@ import pandas as pd
 
 from parity.gate import Comparison, GateResult
 from parity.pairing import counted, identities
-from parity.places import judged, some, unknown
+from parity.places import judged, lines, some, unknown
 from parity.tables import Run
 
 NAME = "what was trained"
@@ -88,12 +88,10 @@ def passed(run: Run) -> Counter[int]:
         return Counter()
     rows = kept(run)
     last = rows.groupby("ordinal")["life"].max().to_dict()
-    lines = run.passed.astype({"life": "int64", "ordinal": "int64"})
-    newest = lines.groupby("ordinal")["life"].max().to_dict()
+    told = run.passed.astype({"life": "int64", "ordinal": "int64"})
+    newest = told.groupby("ordinal")["life"].max().to_dict()
     return Counter(
-        line.ordinal
-        for line in lines.itertuples(index=False)
-        if line.life == newest[line.ordinal] and last.get(line.ordinal, 0) <= line.life
+        line.ordinal for line in lines(told) if line.life == newest[line.ordinal] and last.get(line.ordinal, 0) <= line.life
     )
 
 
@@ -106,8 +104,8 @@ def _skipped(reference: Run, restored: Run) -> list[str]:
 def _over_the_run(reference: Run, restored: Run, theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
     wanted = Counter(_groups(theirs)["ordinal"].tolist()) + passed(reference)
     found = Counter(_groups(mine)["ordinal"].tolist()) + passed(restored)
-    lost = [ordinal for ordinal in sorted(wanted - found) if not _open(restored, ordinal)]
-    added = [ordinal for ordinal in sorted(found - wanted) if not _open(reference, ordinal)]
+    lost = closed(restored, sorted(wanted - found))
+    added = closed(reference, sorted(found - wanted))
     out = [
         f"prompt {ordinal}: the restored run neither trained it nor passed it over as often as the reference" for ordinal in lost
     ]
@@ -116,18 +114,18 @@ def _over_the_run(reference: Run, restored: Run, theirs: pd.DataFrame, mine: pd.
     ]
 
 
-def _open(run: Run, ordinal: int) -> bool:
-    """Whether the prompt was under way, or not yet begun, when its run ended."""
+def closed(run: Run, ordinals: list[int]) -> list[int]:
+    """Those that were not under way, nor still to be begun, when the run ended."""
     groups = run.groups
     if groups.empty:
-        return False
-    last = groups[groups["life"] == groups["life"].max()]
-    if ordinal in set(last["ordinal"]):
-        return ordinal not in passed(run)
-    return bool(ordinal > groups["ordinal"].max())
+        return ordinals
+    over = passed(run)
+    last = set(groups.loc[groups["life"] == groups["life"].max(), "ordinal"])
+    newest = groups["ordinal"].max()
+    return [ordinal for ordinal in ordinals if (ordinal in over if ordinal in last else ordinal <= newest)]
 
 
 def _causes(run: Run) -> list[str]:
     if run.passed.empty:
         return []
-    return [f"prompt {line.ordinal}: passed over without a cause" for line in run.passed.itertuples(index=False) if not line.why]
+    return [f"prompt {line.ordinal}: passed over without a cause" for line in lines(run.passed) if not line.why]
