@@ -9,6 +9,7 @@ import pandas as pd
 
 from parity.batches import Batch
 from parity.boundary import Place, RowCalls, located, of_itself
+from parity.route_sums import routes_less
 from parity.short_columns import Short
 from parity.tables import RESTORED, Run
 
@@ -45,6 +46,8 @@ class Cuts:
         for one in lines:
             place = located(row, self._lines[one])
             trained = str(routes[place.number]) if 0 <= place.number < len(routes) and not place.absent else ""
+            rest = self._lines[one].get("routes_rest")
+            trained = routes_less(trained, rest) if trained and rest and isinstance(rest, str) else trained
             self._said[one] = (not place.fault, place.fault, trained)
             if place.start >= 0:
                 found[place.number] = place

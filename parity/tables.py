@@ -53,9 +53,11 @@ ROWS = pa.schema(
 NEEDED = ("step", "ordinal", "generation", "tokens", "token_mask", "generation_logprobs", "reward")
 OPTIONAL = tuple(name for name in ROWS.names if name not in NEEDED)
 
-# One line a model call that went on from a restored prefix, in the life that trained its row.
+# One line a model call that went on from a restored prefix, in the life that trained its row. ``routes`` is of the prefix and the
+# carry before it, as ``routes_completed``; ``routes_rest`` of the call's other rows in the trained one (its tail, and its last
+# token, which the next call has fed): digests add up, so what is trained of the prefix is the row's digest less that.
 RESTORED = ("life", "key", "ordinal", "generation", "prefix_tokens", "digest", "digest_kind", "routes", "routes_completed",
-            "version", "terminal", "completed", "generated", "media", "attempt")  # fmt: skip
+            "routes_rest", "version", "terminal", "completed", "generated", "media", "attempt")  # fmt: skip
 # One line a row that a restore brought over. ``how``: sealed | turn | prefix | trainer (only weights came over).
 RECOVERED = ("life", "ordinal", "generation", "how")
 # One line a committed step, of the life that counts. ``figures`` of the whole step where the trainer wrote them (None else).

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from parity.route_sums import routes_added, routes_less
 from parity.sources.lineage import Kept, LifeTold, counted_steps, lineage
 from parity.tables import CRASHES, GROUPS, LEAKS, PASSED, RECOVERED, RESTORED, STEPS, empty
 from protocol.history import (
@@ -162,6 +163,7 @@ def _restored(seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mappi
             "generated",
             prefix.routes,
             end.routes if end is not None else "",
+            _rest(seen, row, end),
             prefix.version,
             prefix.terminal,
             completed,
@@ -169,6 +171,16 @@ def _restored(seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mappi
             seen.media.get(call, ""),
             GymCheckpointEpisode.of(_capture(call)).attempt,
         )
+
+
+def _rest(seen: _Seen, row: TrainedRow, end: CallEnded | None) -> str:
+    """Digest of what the row holds of a call's routes beside those of its prefix and carry."""
+    if end is None or not end.routed:
+        return ""
+    keys = [key for key, _, _ in row.calls]
+    after = keys[keys.index(end.call) + 1 : keys.index(end.call) + 2] if end.call in keys else []
+    fed = [seen.ends[key].boundary for key in after if key in seen.ends]
+    return routes_less(routes_added((end.routed, *fed)), end.routes)
 
 
 def _recovered(

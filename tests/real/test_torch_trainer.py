@@ -414,7 +414,8 @@ def test_every_row_that_was_trained_is_written_down_whole(tmp_path: Path) -> Non
         "attempt": 0, "calls": [[3, 2], [2, 3], [2, 4]], "top_first": None, "top_second": None, "top_margin": None,
         "input_length": 16, "prompt_length": 3, "tokens": list(row.tokens), "token_mask": list(row.mask), "sample_mask": 1,
         "reward": 0.0, "generation_logprobs": list(row.logprobs), "spans": [[3, 5, 0], [7, 10, 1], [12, 16, 2]], "routes": [],
-        "routes_sorted": [], "media": [], "keys": list(row.keys), "staging_alive": [alive], "tools": row.tools, "digest": row.digest,
+        "routes_sorted": [], "media": [], "keys": list(row.keys), "staging_alive": [alive], "tools": row.tools,
+        "digest": row.digest,
     }  # fmt: skip
     assert advantage == -told[1]["advantage"] == pytest.approx(-0.7071, rel=1e-3) and told[2]["advantage"] == 0.0
     assert all(struct.unpack("<f", struct.pack("<f", value)) == (value,) for value in [*logprobs, advantage])

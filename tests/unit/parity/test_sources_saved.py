@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from parity.route_sums import routes_less
 from parity.sources.history import tables
 from parity.sources.lineage import LifeTold
 from parity.sources.parquet import ParquetRows
@@ -197,11 +198,15 @@ def test_staging_is_cleared_before_its_group_is_trained(turn: Path) -> None:
     assert cleared
 
 
-def test_routes_of_a_prefix_are_the_same_at_its_restore_and_at_its_completion(routed: Path) -> None:
+def test_routes_of_a_prefix_are_the_same_at_its_restore_at_its_completion_and_in_the_trained_row(routed: Path) -> None:
     _, restored = saved_pair(routed)
     lines = restored.restored[restored.restored["completed"].astype(bool)]
     assert len(lines) and list(lines["routes"]) == list(lines["routes_completed"]) and all(lines["routes"])
-    for row in rows_of(restored):
+    rows = {(row["ordinal"], row["generation"]): row for row in rows_of(restored)}
+    for line in lines.itertuples(index=False):
+        row = rows[line.ordinal, line.generation]
+        assert routes_less(row["routes"][row["keys"].index(line.key)], line.routes_rest) == line.routes  # type: ignore[index,attr-defined]
+    for row in rows.values():
         assert len(row["routes"]) == len(row["routes_sorted"]) == len(row["keys"])  # type: ignore[arg-type]
         assert row["routes"] != row["routes_sorted"] or not row["keys"]
 
