@@ -237,11 +237,12 @@ def compared_life(number: int, plan: Plan, result: Result) -> ComparedLife:
     unknown = [*result.unknown_because]
     unknown += [f"{gate.name}: {gate.why}" for gate in result.gates if gate.verdict is Verdict.UNKNOWN]
     of_all = [reason for reason in unknown if not of_one_point(reason) and not reason.startswith(SHARE)]
+    why = of_all or unknown
     if verdict is Verdict.BROKEN:
-        unknown = [f"{gate.name}: {gate.why}" for gate in result.gates if gate.verdict is Verdict.BROKEN]
+        why = [f"{gate.name}: {gate.why}" for gate in result.gates if gate.verdict is Verdict.BROKEN]
     elif verdict is Verdict.UNKNOWN and not of_all:
         verdict = Verdict.NOT_REACHED
-    return ComparedLife(number=number, plan=plan, verdict=verdict, why=tuple(of_all or unknown), report=result.as_json())
+    return ComparedLife(number=number, plan=plan, verdict=verdict, why=tuple(why), report=result.as_json())
 
 
 def gates_of(lives: Sequence[ComparedLife]) -> list[dict[str, Any]]:
