@@ -153,6 +153,6 @@ def step(number: int, **changed: Any) -> dict[str, Any]:
 
 def group(ordinal: int, rank: int, **changed: Any) -> dict[str, Any]:
     return {
-        "life": 1, "ordinal": ordinal, "group": f"e0p{ordinal}i1", "ready_s": float(rank), "ready_rank": rank, "sealed_s": [],
-        "dispatched_s": 0.0, "reported_s": float(rank),
+        "life": 1, "ordinal": ordinal, "group": f"e0p{ordinal}i1", "ready_s": 2.0**rank, "ready_rank": rank, "sealed_s": [],
+        "dispatched_s": 0.0, "reported_s": 2.0**rank,
     } | changed  # fmt: skip

@@ -126,28 +126,43 @@ def test_under_exact_the_training_error_is_reported() -> None:
     assert (found.verdict, found.reported) == (HELD, True)
 
 
-IN_ORDER = [group(0, 0), group(1, 1), group(2, 2)]
+IN_ORDER = [group(0, 0), group(1, 1), group(2, 2)]  # finished after 1, 2 and 4 s
+
+
+def ordered(mine: Any, theirs: Any = IN_ORDER, fixed: bool = True, **rest: Any) -> Any:
+    facts = comparison(facts={"fixed_order": fixed}).restored.facts
+    pairs = four_pairs(how="")
+    pairs[2]["how"] = ""
+    return readiness_order(
+        comparison(pairs, reference=run(groups=theirs, facts=facts), restored=run(groups=mine, facts=facts, **rest))
+    )
 
 
 @pytest.mark.parametrize(
-    ("mine", "fixed", "verdict", "tau"),
+    ("mine", "verdict", "tau"),
     [
-        (IN_ORDER, True, HELD, 1.0),
-        ([group(0, 0), group(1, 0, life=2), group(2, 1, life=2)], True, HELD, 1.0),
-        ([group(0, 0), group(2, 1), group(1, 2, life=2), group(2, 3, life=2)], True, HELD, 1.0),
-        ([group(0, 0), group(2, 1), group(1, 2)], True, BROKEN, 1 / 3),
-        ([group(0, 0), group(2, 1), group(1, 2)], False, HELD, 1 / 3),
-        ([group(0, 0)], True, UNKNOWN, None),
-        ([group(0, 0), group(1, 1, ready_s=None)], False, NOTHING, None),
-        ([], False, NOTHING, None),
+        (IN_ORDER, HELD, 1.0),
+        ([group(0, 0), group(1, 0, life=2), group(2, 1, life=2)], HELD, 1.0),
+        ([group(0, 0), group(2, 1), group(1, 2, life=2), group(2, 3, life=2)], HELD, 1.0),
+        ([group(0, 0), group(2, 1), group(1, 2)], BROKEN, 1 / 3),
+        ([group(0, 0)], NOTHING, None),
+        ([group(0, 0), group(1, 1, ready_s=None)], NOTHING, None),
+        ([], NOTHING, None),
     ],
 )
-def test_readiness_order_is_held_only_where_the_scenario_fixes_it(
-    mine: Any, fixed: bool, verdict: Verdict, tau: float | None
-) -> None:
-    facts = comparison(facts={"fixed_order": fixed}).restored.facts
-    found = readiness_order(comparison(reference=run(groups=IN_ORDER, facts=facts), restored=run(groups=mine, facts=facts)))
+def test_a_fixed_order_of_readiness_is_held(mine: Any, verdict: Verdict, tau: float | None) -> None:
+    found = ordered(mine)
     assert (found.verdict, found.value) == (verdict, pytest.approx(tau) if tau is not None else None)
+
+
+def test_an_order_that_nothing_fixes_is_reported() -> None:
+    swapped = [group(0, 0), group(2, 1), group(1, 2)]
+    near = [group(0, 0), group(1, 1), group(2, 2, ready_s=2.4)]
+    restored = [{"life": 2, "ordinal": 1, "generation": 0, "how": "turn"}]
+    for found in (ordered(swapped, fixed=False), ordered(swapped, near), ordered(swapped, recovered=restored)):
+        assert (found.verdict, found.value) == (HELD, pytest.approx(1 / 3))
+    unjudged = ordered(swapped[1:], near[1:])
+    assert (unjudged.reported, unjudged.figures["pairs with an order"]) == (True, 0)
 
 
 ROUTED = call(generation=1, routes="r", routes_completed="r", trained_routes="whole", routed="whole")
