@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class Batch:
     table: pa.Table
     lines: Any
     source: str
+    _lists: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -77,10 +78,12 @@ class Batch:
         """One row's list, as Python has it; [] where there is none."""
         return list(self.table.column(name)[number].as_py() or ()) if self.has(name) else []
 
-    def taken(self, rows: Any) -> Batch:
-        return Batch(table=self.table.take(pa.array(rows)), lines=self.lines[rows], source=self.source)
-
     def _list(self, name: str) -> Any:
+        if name not in self._lists:
+            self._lists[name] = self._read(name)
+        return self._lists[name]
+
+    def _read(self, name: str) -> Any:
         kind = ROWS.field(name).type
         if not self.has(name):
             return pa.array([None] * len(self), kind)
@@ -106,6 +109,9 @@ class Batch:
 
 def _offsets(column: Any) -> Any:
     """From 0, whatever part of a longer array the column is. Null lists are empty ones."""
+    if not column.null_count:
+        offsets = column.offsets.to_numpy()
+        return offsets.astype(np.int64) - offsets[0]
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
@@ -119,20 +125,20 @@ def batches(run: Run, lines: Sequence[int], columns: Sequence[str], size: int) -
         start += table.num_rows
 
 
-def per_row(function: Any, values: Any, counts: Any, empty: float) -> Any:
-    """``function`` (a ufunc: np.add, np.maximum ...) over the ``counts[i]`` values of each row; ``empty`` for a row of none."""
-    out: Any = np.full(len(counts), empty, np.float64)
+def per_row(function: Any, values: Any, counts: Any, empty: float, kind: Any = np.float64) -> Any:
+    """``function`` (a ufunc: np.add, np.maximum ...) over the ``counts[i]`` values of each row, which follow each other;
+    ``empty`` for a row of none. ``kind``: dtype of the answer."""
+    out: Any = np.full(len(counts), empty, kind)
     some = counts > 0
     if some.any():
         starts = np.concatenate(([0], np.cumsum(counts)[:-1]))[some]
-        out[some] = function.reduceat(values, starts)
+        out[some] = function.reduceat(values, starts, dtype=kind)
     return out
 
 
 def counts_of(flags: Any, offsets: Any) -> Any:
     """How many of each row's flags are set, int64."""
-    total = np.concatenate(([0], np.cumsum(flags, dtype=np.int64)))
-    return np.diff(total[offsets])
+    return per_row(np.add, flags.view(np.uint8), np.diff(offsets), 0, np.int64)
 
 
 def equal_lists(one: Any, other: Any) -> Any:

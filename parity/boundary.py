@@ -17,7 +17,7 @@ import numpy as np
 
 from protocol.data_plane.digests import generated_digest
 
-GENERATED, IDS_I32, IDS_I64 = "generated", "ids-sha256-i32", "ids-sha256-i64"
+GENERATED, IDS_I32, IDS_I64 = KINDS = "generated", "ids-sha256-i32", "ids-sha256-i64"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,10 @@ def located(row: RowCalls, line: Mapping[str, Any]) -> Place:
     if not right:
         return Place(start=start, prefix=prefix, end=end, number=number)
     part = slice(start, start + prefix)
+    if kind not in KINDS:
+        return Place(
+            start=start, prefix=prefix, end=end, number=number, fault=f"digest kind {kind!r} is none of {', '.join(KINDS)}"
+        )
     found = hashed(kind, row.tokens[part], row.logprobs[part])
     if found != right:
         fault = f"tokens {start} to {start + prefix} hash to {found[:8]}, the restore installed {right[:8]}"
@@ -97,9 +101,7 @@ def of_itself(row: RowCalls, right: str) -> Place:
 def hashed(kind: str, tokens: Any, logprobs: Any) -> str:
     if kind == GENERATED:
         return generated_digest(tokens.tolist(), logprobs.tolist())
-    if kind in (IDS_I32, IDS_I64):
-        return hashlib.sha256(np.ascontiguousarray(tokens, "<i4" if kind == IDS_I32 else "<i8").tobytes()).hexdigest()
-    return f"(unknown kind {kind})"
+    return hashlib.sha256(np.ascontiguousarray(tokens, "<i4" if kind == IDS_I32 else "<i8").tobytes()).hexdigest()
 
 
 def whole(value: Any) -> int:

@@ -31,14 +31,17 @@ def compared(reference: Any, restored: Any, counts: Any, most: float) -> tuple[d
     with np.errstate(invalid="ignore"):
         difference = np.abs(reference.astype(np.float64) - restored)
     difference[~finite] = np.nan
-    bad = per_row(np.add, (~finite).astype(np.int64), counts, 0).astype(np.int64)
     return {
         "compared": counts,
-        "bit_identical": per_row(np.add, equal.astype(np.int64), counts, 0).astype(np.int64),
+        "bit_identical": _set(equal, counts),
         "max_diff": per_row(np.fmax, difference, counts, np.nan),
-        "over": per_row(np.add, (difference > most).astype(np.int64), counts, 0).astype(np.int64),
-        "not_finite": bad,
+        "over": _set(difference > most, counts),
+        "not_finite": _set(~finite, counts),
     }, difference
+
+
+def _set(flags: Any, counts: Any) -> Any:
+    return per_row(np.add, flags.view(np.uint8), counts, 0, np.int64)
 
 
 def excess(reference: Any, restored: Any, counts: Any, rtol: float) -> Any:
@@ -100,26 +103,22 @@ class Sample:
         keep = keep[np.isfinite(reference[keep]) & np.isfinite(restored[keep])]
         if not len(keep):
             return
-        part: Any = np.empty(len(keep), _KEPT)
-        part["hash"], part["place"] = mixed[keep], place[keep]
-        part["row"] = np.repeat(rows, counts)[keep]
-        part["reference"], part["restored"] = reference[keep], restored[keep]
-        self.parts.append(part)
+        row = np.searchsorted(first + counts, keep, side="right")
+        low = (rows[row] * _BITS[1] ^ place[keep]) & np.uint64(0xFFFFFFFF)  # of two tokens with one hash
+        self.parts.append((mixed[keep].astype(np.uint64) << np.uint64(32) | low, reference[keep], restored[keep]))
         self.held += len(keep)
         if self.held > 2 * self.most:
             self._cut()
 
     def _cut(self) -> None:
-        kept = np.sort(np.concatenate(self.parts), order=["hash", "row", "place"])[: self.most]
-        self.parts, self.held = [kept], len(kept)
-        if len(kept) == self.most:
-            self.limit = int(kept["hash"][-1]) + 1
+        hashes, *values = (np.concatenate(columns) for columns in zip(*self.parts, strict=True))
+        order = np.argsort(hashes)[: self.most]
+        self.parts, self.held = [(hashes[order], *(column[order] for column in values))], len(order)
+        if len(order) == self.most:
+            self.limit = (int(hashes[order[-1]]) >> 32) + 1
 
     def table(self) -> pd.DataFrame:
         if self.parts:
             self._cut()
-        kept = self.parts[0] if self.parts else np.empty(0, _KEPT)
-        return pd.DataFrame({"reference": kept["reference"], "restored": kept["restored"]})
-
-
-_KEPT = [("hash", np.uint32), ("place", np.uint32), ("row", np.uint64), ("reference", np.float32), ("restored", np.float32)]
+        _, reference, restored = self.parts[0] if self.parts else (None, *np.empty((2, 0), np.float32))
+        return pd.DataFrame({"reference": reference, "restored": restored})

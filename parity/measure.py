@@ -84,8 +84,9 @@ class _Half:
         if prompt < 0:
             prompt = calls[0] if calls else int(np.argmax(mask)) if mask.any() else len(mask)
         return classes.Side(
-            tokens=self.tokens.row(number), mask=mask, prompt=prompt, calls=calls, spans=self.batch.short("spans", number) or None,
-            tools=self.short.tools[line], reward=float(self.short.reward[line]), sample_mask=int(self.short.sample_mask[line]),
+            tokens=self.tokens.row(number), mask=mask, prompt=prompt, calls=calls,
+            spans=self.batch.short("spans", number) or None, tools=self.short.tools[line],
+            reward=float(self.short.reward[line]), sample_mask=int(self.short.sample_mask[line]),
         )  # fmt: skip
 
 
@@ -101,7 +102,7 @@ class _Work:
         self.other = other_versions(reference, restored)
         self.lines: list[dict[str, Any]] = []  # columns of PAIRS, a batch each
         self.count = 0  # lines so far
-        self.segments: list[pd.DataFrame] = []
+        self.segments: list[dict[str, Any]] = []  # columns of SEGMENTS, likewise
         self.asked: list[tuple[int, int, int, int, int, bool]] = []  # see ``_asks``
         self.sample = logprobs.Sample()
         self.histogram = logprobs.Histogram()
@@ -151,8 +152,8 @@ class _Work:
         lying = {row: found for row, found in lying.items() if found}
         sums = segments(mask, spans.codes, short.sample_mask[batch.lines] != 0, generation, trainer, lying)
         rows = batch.lines[sums.pop("row")]
-        identity = {name: short.identities[name].to_numpy()[rows] for name in ("step", "ordinal", "generation")}
-        self.segments.append(pd.DataFrame({"run": number, **identity, "segment": sums.pop("kind"), **sums}))
+        identity = {name: short.identity[name][rows] for name in ("step", "ordinal", "generation")}
+        self.segments.append({"run": np.full(len(rows), number), **identity, "segment": sums.pop("kind"), **sums})
         return _Half(
             batch=batch, short=short, tokens=tokens, mask=mask, generation=generation, trainer=trainer, legal=spans.legal,
             places=places,
@@ -167,7 +168,7 @@ class _Work:
 
     def _own(self, half: _Half, number: int) -> dict[str, Any]:
         lines, short = half.lines, self.short[number]
-        identity = {name: short.identities[name].to_numpy()[lines] for name in ("life", "step", "epoch", "ordinal", "generation")}
+        identity = {name: short.identity[name][lines] for name in ("life", "step", "epoch", "ordinal", "generation")}
         said = {name: getattr(short, name)[lines] for name in ("sample", "how", "sample_mask", "reward", "advantage")}
         return {**identity, **said, "tokens": half.tokens.lengths, "spans_legal": half.legal}
 
@@ -178,7 +179,7 @@ class _Work:
         ours, theirs = self.short[1], self.short[0]
         mine, its = other.lines, one.lines
         odd = _differing(one, other) | self.cuts[1].rows[mine]
-        odd |= ours.tools[mine] != theirs.tools[its]
+        odd |= (ours.tools[mine] != theirs.tools[its]) & (ours.tools[mine] != "") & (theirs.tools[its] != "")
         odd |= (ours.prompt[mine] != theirs.prompt[its]) | (ours.prompt[mine] < 0)
         odd |= equal_lists(one.batch.texts("spans"), other.batch.texts("spans")) == 0
         if self.other:
@@ -240,8 +241,7 @@ class _Work:
         found, difference = logprobs.compared(theirs, ours, counts, self.profile.logprob_most)
         columns |= found | {"not_finite": np.where(alike, found["not_finite"], columns["not_finite"])}
         self.histogram.add(difference, len(ours))
-        identity = self.matched.identities["restored"]
-        names = [identity[name].to_numpy()[other.lines] for name in ("epoch", "step", "ordinal", "generation")]
+        names = [self.short[1].identity[name][other.lines] for name in ("epoch", "step", "ordinal", "generation")]
         self.sample.add(theirs, ours, logprobs.row_hash(*names), counts)
         scored = alike & (columns["step"] == columns["step_ref"]) & (other.trainer.lengths > 0) & (one.trainer.lengths > 0)
         scored &= ~np.isin(columns["step"] - 1, list(self.other))
@@ -263,18 +263,24 @@ class _Work:
         pairs = pd.DataFrame(columns)
         place = np.where(columns["step"] >= 0, columns["step"], columns["step_ref"])
         order = np.lexsort((columns["generation"], columns["ordinal"], place, columns["epoch"]))
-        found = pd.concat(self.segments, ignore_index=True) if self.segments else pd.DataFrame(columns=list(SEGMENTS))
-        found = found.sort_values(["run", "step", "ordinal", "generation", "segment"], kind="stable", ignore_index=True)
-        for name, texts in (("run", RUNS), ("segment", NAMES)):
-            found[name] = np.array(texts, object)[found[name].to_numpy(np.int64)]
         return Measured(
             pairs=pairs.iloc[order].reset_index(drop=True).astype(PAIRS),
-            segments=found[list(SEGMENTS)],
+            segments=_segments(self.segments),
             duplicates=self.matched.duplicates,
             sample=self.sample.table(),
             histogram=self.histogram.table(),
             calls=self.cuts[1].calls(),
         )
+
+
+def _segments(parts: list[dict[str, Any]]) -> pd.DataFrame:
+    if not parts:
+        return pd.DataFrame(columns=list(SEGMENTS))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in SEGMENTS}
+    order = np.lexsort(tuple(columns[name] for name in ("segment", "generation", "ordinal", "step", "run")))
+    for name, texts in (("run", RUNS), ("segment", NAMES)):
+        columns[name] = np.array(texts, object)[columns[name]]
+    return pd.DataFrame({name: values[order] for name, values in columns.items()}).astype({"run": "str", "segment": "str"})
 
 
 def _differing(one: _Half, other: _Half) -> Any:

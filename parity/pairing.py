@@ -87,7 +87,7 @@ def identities(run: Run) -> pd.DataFrame:
 
 def counted(rows: pd.DataFrame) -> Any:
     """Mask of rows whose step no later life trained again."""
-    out = np.ones(len(rows), bool)
+    out: Any = np.ones(len(rows), bool)
     life, step = rows["life"].to_numpy(), rows["step"].to_numpy()
     for later, first in rows.groupby("life")["step"].min().items():
         out &= ~((life < later) & (step >= first))

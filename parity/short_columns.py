@@ -17,7 +17,7 @@ class Short:
     """``prompt`` and ``attempt`` are -1 where nobody says; texts are '' there. ``how``: as ``RECOVERED`` has it."""
 
     facts: Facts
-    identities: pd.DataFrame
+    identity: dict[str, Any]  # ``pairing.IDENTITY`` by name
     step: Any
     life: Any
     prompt: Any
@@ -39,7 +39,7 @@ def short_columns(run: Run, identities: pd.DataFrame) -> Short:
     whole = {name: _numbers(index, name, source, -1).astype(np.int64) for name in ("prompt_length", "attempt")}
     return Short(
         facts=run.facts,
-        identities=identities,
+        identity={name: identities[name].to_numpy() for name in identities},
         step=identities["step"].to_numpy(),
         life=identities["life"].to_numpy(),
         prompt=whole["prompt_length"],
@@ -74,7 +74,7 @@ def _how(run: Run, identities: pd.DataFrame) -> Any:
     names = ["life", "ordinal", "generation"]
     if run.recovered.empty:
         return np.full(len(identities), "", object)
-    known = run.recovered.drop_duplicates(names, keep="last")
-    hows = dict(zip(zip(*(known[name].astype("int64") for name in names), strict=True), known["how"].astype(str), strict=True))
+    known = zip(*(run.recovered[name].tolist() for name in names), strict=True)
+    hows = dict(zip(known, run.recovered["how"].astype(str), strict=True))  # the last line of a row counts
     rows = zip(*(identities[name].tolist() for name in names), strict=True)
     return np.array([hows.get(row, "") for row in rows], object)

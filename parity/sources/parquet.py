@@ -58,11 +58,11 @@ class ParquetRows:
             yield self._rows(wanted[start : start + size], names)
 
     def _rows(self, lines: Any, names: tuple[str, ...]) -> pa.Table:
-        groups = np.searchsorted(self._starts, lines, side="right") - 1
-        order = np.argsort(groups, kind="stable")
+        groups: Any = np.searchsorted(self._starts, lines, side="right") - 1
+        order: Any = np.argsort(groups, kind="stable")
         parts = []
         for group in np.unique(groups).tolist():
-            own = lines[order[groups[order] == group]] - self._starts[group]
+            own: Any = lines[order[groups[order] == group]] - int(self._starts[group])
             table = self._group(group, names)
             run = len(own) and own[-1] - own[0] == len(own) - 1 and (np.diff(own) == 1).all()
             parts.append(table.slice(own[0], len(own)) if run else table.take(pa.array(own)))

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from rollproof.bench.ledger import ledger_bench
+from rollproof.bench.parity import parity_rows_bench
 from rollproof.bench.prefix_io import prefix_io_bench
 from rollproof.bench.real_routes import real_routes_bench
 from rollproof.bench.routes import routes_bench
 
 BENCHES: dict[str, Callable[[], dict[str, Any]]] = {
     "ledger": ledger_bench,
+    "parity-rows": parity_rows_bench,
     "prefix-io": prefix_io_bench,
     "routes": routes_bench,
     "real-routes": real_routes_bench,
