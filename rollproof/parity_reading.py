@@ -57,7 +57,11 @@ def run_of_lives(scenario: Scenario, lives: Sequence[Life], name: str) -> Run:
         LifeTold(number=life.number, records=life.history, files=life.files, crashed_at=str(life.address) if life.address else "")
         for life in lives
     ]
-    rows = {(life.number, step): found for life in lives for step, found in life_rows(life.number, life.trained).items()}
+    rows = {
+        (life.number, step): found
+        for life in lives
+        for step, found in life_rows(life.number, life.trained, scenario.profile).items()
+    }
     ended = lives[-1].status.outcome == "ended"
     facts = facts_of(scenario, name=name, source=f"{scenario.name} ({name})", crashed=len(lives) > 1, ended=ended)
     try:
@@ -93,8 +97,8 @@ def facts_of(
 
 def draws_of(scenario: Scenario) -> str:
     """What fixes the tokens of a call, as ``Facts.draws``: greedy where every call asks for temperature 0."""
-    if scenario.drawn_by in (BY_VERSION, BY_CHANCE):
-        return scenario.drawn_by
+    if scenario.draws in (BY_VERSION, BY_CHANCE):
+        return scenario.draws
     rules: Sequence[Mapping[str, Any]] = scenario.profile.get("sampling") or ()
     everywhere = [rule for rule in rules if not {"ordinal", "generation", "turn"} & set(rule)]
     greedy = any(rule.get("temperature") == 0 for rule in everywhere) and Sampling().temperature > 0
