@@ -76,6 +76,7 @@ def facts_of(
     job = scenario.job
     sampler = job.sampler
     in_order = sampler.name == "in_order"
+    variance = 0.0 if scenario.laid_over else float(scenario.profile.get("batch_variance") or 0.0)
     return Facts(
         name=name,
         source=source,
@@ -91,14 +92,15 @@ def facts_of(
         recovers=job.target_level if crashed else "",
         draws=draws_of(scenario),
         ended=ended,
-        setup=dict(setup or {}),
+        setup={**(setup or {}), **({"batch_variance": f"{variance:g}"} if variance else {})},
     )
 
 
 def draws_of(scenario: Scenario) -> str:
-    """What fixes the tokens of a call, as ``Facts.draws``: greedy where every call asks for temperature 0."""
-    if scenario.draws in (BY_VERSION, BY_CHANCE):
-        return scenario.draws
+    """What fixes the tokens of a call, as ``Facts.draws``: greedy where every call asks for temperature 0. Fakes draw by the
+    version's number, those with batch variance too: a row that differs changes no row of later weights."""
+    if scenario.drawn_by in (BY_VERSION, BY_CHANCE):
+        return scenario.drawn_by
     rules: Sequence[Mapping[str, Any]] = scenario.profile.get("sampling") or ()
     everywhere = [rule for rule in rules if not {"ordinal", "generation", "turn"} & set(rule)]
     greedy = any(rule.get("temperature") == 0 for rule in everywhere) and Sampling().temperature > 0
