@@ -188,10 +188,18 @@ def run_command(
     world: WorldOption = "sim",
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="dense|moe|vl|PATH", help="Real: what the workers serve and the trainer trains."),
+        typer.Option(
+            "--model", metavar="dense|moe|vl|dense-16m|PATH", help="Real: what the workers serve and the trainer trains."
+        ),
     ] = None,
     data_plane: Annotated[
         str | None, typer.Option("--data-plane", metavar="transfer-queue|sqlite", help="Real: where rows are kept.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Real: of the engine and the trainer.")
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option("--tensor-parallel", metavar="N", help="Real: GPUs that one engine is spread over.")
     ] = None,
     gym: Annotated[
         str | None, typer.Option("--gym", metavar="nemo-gym", help="Real: a released NeMo Gym plays the episodes.")
@@ -212,7 +220,16 @@ def run_command(
 ) -> None:
     """One run, with the crashes of a plan or none."""
     real = real_options(
-        world, model=model, data_plane=data_plane, gym=gym, gym_python=gym_python, ray=ray, parts=parts, reference=reference
+        world,
+        model=model,
+        data_plane=data_plane,
+        dtype=dtype,
+        tensor_parallel=tensor_parallel,
+        gym=gym,
+        gym_python=gym_python,
+        ray=ray,
+        parts=parts,
+        reference=reference,
     )
     if seed is not None:
         seeds_of(seed, None)

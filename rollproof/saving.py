@@ -89,6 +89,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reference: SavedLife | None = None
     fail: tuple[str, ...] = ()
     world: str = "sim"
+    setup: dict[str, str] = {}  # what a real run ran on and with
 
 
 class SavedSweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
