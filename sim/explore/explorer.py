@@ -71,9 +71,7 @@ class Effort:
 class Explorer:
     """One sweep under way."""
 
-    def __init__(
-        self, setting: Setting, outcomes: Sequence[str], progress: Progress | None, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, setting: Setting, outcomes: Sequence[str], progress: Progress | None, watch: Watch | None = None) -> None:
         """``watch`` is shown each restored life that was really run, with the number of its class, before it is forgotten."""
         self.setting = setting
         self.outcomes = tuple(outcomes)
