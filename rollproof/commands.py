@@ -14,6 +14,23 @@ from mutants.excluded import excluded_of
 from protocol.judging import Verdict
 from reports.junit import junit_xml
 from rollproof import saving
+from rollproof.asked import (
+    ConfigOption,
+    DataPlaneOption,
+    DtypeOption,
+    FaultsOption,
+    GymOption,
+    GymPythonOption,
+    LevelOption,
+    ModelOption,
+    PartsOption,
+    RayOption,
+    ReferenceOption,
+    StrictOption,
+    TasksOption,
+    TensorParallelOption,
+    WorldOption,
+)
 from rollproof.bench import BENCHES, bench_table
 from rollproof.calibrate import calibrate_command
 from rollproof.compared import comparable
@@ -68,18 +85,12 @@ app.add_typer(models_app, name="models")
 app.add_typer(parity_app, name="parity")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
-LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", metavar="A,B|all", help="Sweep several levels and compare what each one loses.")
 ]
-TasksOption = Annotated[str | None, typer.Option("--tasks", help="NeMo Gym task rows, one JSON object a line.")]
-ConfigOption = Annotated[str | None, typer.Option("--config", help="A NeMo RL single-controller YAML laid over the scenario.")]
-StrictOption = Annotated[bool, typer.Option("--config-strict", help="Let the config turn saving off.")]
-FaultsOption = Annotated[str | None, typer.Option("--faults", help="A TOML file of further [[faults]].")]
 OutOption = Annotated[str | None, typer.Option("--out", help="A new folder for everything that can be judged again.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 JunitOption = Annotated[str | None, typer.Option("--junit", help="A JUnit file, one case a judge.")]
-WorldOption = Annotated[str, typer.Option("--world", help="sim or real.")]
 
 
 @app.command("sweep")
@@ -117,7 +128,7 @@ def sweep_command(
     second_crashes: Annotated[str | None, typer.Option("--second-crashes", hidden=True)] = None,
     schedules: Annotated[str | None, typer.Option("--schedules", hidden=True)] = None,
     workers: Annotated[str | None, typer.Option("--workers", hidden=True)] = None,
-    ray: Annotated[str | None, typer.Option("--ray", hidden=True)] = None,
+    ray: RayOption = None,
     budget: Annotated[str | None, typer.Option("--budget", hidden=True)] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", hidden=True)] = False,
     shard: Annotated[str | None, typer.Option("--shard", hidden=True)] = None,
@@ -186,34 +197,15 @@ def run_command(
     config_strict: StrictOption = False,
     faults: FaultsOption = None,
     world: WorldOption = "sim",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="dense|moe|vl|dense-16m|PATH", help="Real: what the workers serve and the trainer trains."
-        ),
-    ] = None,
-    data_plane: Annotated[
-        str | None, typer.Option("--data-plane", metavar="transfer-queue|sqlite", help="Real: where rows are kept.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Real: of the engine and the trainer.")
-    ] = None,
-    tensor_parallel: Annotated[
-        int | None, typer.Option("--tensor-parallel", metavar="N", help="Real: GPUs that one engine is spread over.")
-    ] = None,
-    gym: Annotated[
-        str | None, typer.Option("--gym", metavar="nemo-gym", help="Real: a released NeMo Gym plays the episodes.")
-    ] = None,
-    gym_python: Annotated[
-        str | None, typer.Option("--gym-python", metavar="PATH", help="Real: the interpreter that NeMo Gym is installed for.")
-    ] = None,
-    ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Real: a Ray cluster to use.")] = None,
-    parts: Annotated[
-        str | None, typer.Option("--parts", metavar="MODULE:FUNCTION", help="Real: equipment of your own for the processes.")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option("--reference", metavar="DIR", help="Real: use the reference of a saved run again.")
-    ] = None,
+    model: ModelOption = None,
+    data_plane: DataPlaneOption = None,
+    dtype: DtypeOption = None,
+    tensor_parallel: TensorParallelOption = None,
+    gym: GymOption = None,
+    gym_python: GymPythonOption = None,
+    ray: RayOption = None,
+    parts: PartsOption = None,
+    reference: ReferenceOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
