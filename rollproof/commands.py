@@ -36,7 +36,7 @@ from rollproof.options import (
     spare_inputs,
 )
 from rollproof.plausible import read_saved
-from rollproof.real_running import plan_is_real, real_options
+from rollproof.real_options import plan_is_real, real_options, with_copies
 from rollproof.running import evidence_of, names_of
 from rollproof.saving import SavedRun, SavedSweep
 from rollproof.showing import (
@@ -204,14 +204,19 @@ def run_command(
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="DIR", help="Real: use the reference of a saved run again.")
     ] = None,
+    copy: Annotated[
+        list[str] | None,
+        typer.Option("--copy", metavar="PROCESS-EVENT-N-all", help="Real: copy the reference there, for runs with --reference."),
+    ] = None,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
 ) -> None:
     """One run, with the crashes of a plan or none."""
     real = real_options(
-        world, model=model, data_plane=data_plane, gym=gym, gym_python=gym_python, ray=ray, parts=parts, reference=reference
-    )
+        world, model=model, data_plane=data_plane, gym=gym, gym_python=gym_python, ray=ray, parts=parts, reference=reference,
+        copy=copy or None,
+    )  # fmt: skip
     if seed is not None:
         seeds_of(seed, None)
     spare_inputs(junit, scenario, tasks, config, faults)
@@ -227,6 +232,7 @@ def run_command(
         if fail:
             raise InputError("--fail is given with --world real: write it as a fault of the scenario")
         plan_is_real(plan)
+        real = with_copies(real, copy or (), loaded, out)
     schedule = token.schedule if token else DEFAULT_SCHEDULE
     finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=schedule, extra={}, real=real)
 
