@@ -219,8 +219,9 @@ class Killer:
                 self._copier.copy(number)
             except (NotStill, OSError) as error:
                 wrong = str(error)
-            stalled = {pid for still in self._stalled.values() for pid in still}
-            send([process for pid, process in stopped.items() if pid not in stalled], SIGCONT)
+            finally:
+                stalled = {pid for still in self._stalled.values() for pid in still}
+                send([process for pid, process in stopped.items() if pid not in stalled], SIGCONT)
             self.copies[number] = Copied(stood_s=time.monotonic() - began, effects=effects, wrong=wrong)
 
     def _tell(self, news: Ask) -> None:

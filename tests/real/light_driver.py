@@ -37,9 +37,7 @@ def main(path: Path) -> None:
     for name in made:
         recorder.acts.update(acts_of(setting, name))
     Control(setting.control).ask(Booted({name: os.getpid() for name in made}))
-    status = asyncio.run(
-        live(made, root, recorder, seed=setting.seed, time_scale=setting.time_scale, limit_s=setting.limit_s)
-    )
+    status = asyncio.run(live(made, root, recorder, seed=setting.seed, time_scale=setting.time_scale, limit_s=setting.limit_s))
     save_status(status_file(Path(setting.history)), status)
     os._exit(0 if status.outcome == "ended" else 1)
 

@@ -102,6 +102,17 @@ def test_a_copy_is_the_beginning_of_the_reference_up_to_its_event(made: Path) ->
         assert own[-1] == trigger.kind and own.count(trigger.kind) == trigger.n
 
 
+def test_copies_are_kept_of_a_reference_that_fails_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_ray(monkeypatch)
+    (tmp_path / "small.toml").write_text(SMALL.replace("limit_s = 60.0", "limit_s = 1.5"))
+    early = Trigger("controller", "Restored", 1)
+    assert run(str(tmp_path / "small.toml"), "--copy", f"{address(early)}-all", "--out", str(tmp_path / "out"), "--json") != 0
+    assert [life["outcome"] for life in json.loads(capsys.readouterr().out)["lives"]] == ["time"]
+    assert (tmp_path / "out" / "copies" / address(early) / "copy.json").is_file()
+
+
 def test_a_run_from_a_copy_takes_only_the_restored_life_and_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "out"
     assert again(folder, AT, "--out", str(out), "--json") == 0
@@ -117,7 +128,7 @@ def test_a_run_from_a_copy_takes_only_the_restored_life_and_holds(folder: Path, 
     restored = [type(record.event).__name__ for record in unpack_history((out / "life-2.history").read_bytes(), "")]
     assert "Restored" in restored and "RunEnded" in restored
     assert main(["judge", str(out)]) == 0
-    assert "stopped and copied there, not killed" in capsys.readouterr().out
+    assert "stopped and copied there, not killed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_copy_holds_what_a_kill_at_its_event_leaves(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
