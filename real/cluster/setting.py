@@ -18,7 +18,7 @@ class LifeSetting(msgspec.Struct, frozen=True, kw_only=True):
     it. ``time_scale``: real seconds a second of the core. ``limit_s``: real seconds that the life may take after its processes
     have booted, ``boot_s`` those before. ``ray``: address of a cluster to use ('': one of its own). ``secret``: minted for this
     life, in its control tokens; whoever can read this file can steer the job. ``copies``: events at which the job is stopped,
-    what it has on disk copied below the folder ``copies_to``, and the job continued. ``driver``: the module that runs the life."""
+    what it has on disk copied below the folder ``copies_to``, and the job continued. ``driver``: module that runs the life."""
 
     scenario: Scenario
     root: str
