@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 # The scenario, and what lies over it.
+ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
 LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
 TasksOption = Annotated[str | None, typer.Option("--tasks", help="NeMo Gym task rows, one JSON object a line.")]
 ConfigOption = Annotated[str | None, typer.Option("--config", help="A NeMo RL single-controller YAML laid over the scenario.")]
@@ -39,3 +40,10 @@ PartsOption = Annotated[
 ReferenceOption = Annotated[
     str | None, typer.Option("--reference", metavar="DIR", help="Real: use the reference of a saved run again.")
 ]
+CopyOption = Annotated[
+    list[str] | None,
+    typer.Option("--copy", metavar="PROCESS-EVENT-N-all", help="Real: copy the reference there, for runs with --reference."),
+]
+
+# What comes out.
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]

@@ -16,16 +16,19 @@ from reports.junit import junit_xml
 from rollproof import saving
 from rollproof.asked import (
     ConfigOption,
+    CopyOption,
     DataPlaneOption,
     DtypeOption,
     FaultsOption,
     GymOption,
     GymPythonOption,
+    JsonOption,
     LevelOption,
     ModelOption,
     PartsOption,
     RayOption,
     ReferenceOption,
+    ScenarioArgument,
     StrictOption,
     TasksOption,
     TensorParallelOption,
@@ -54,9 +57,10 @@ from rollproof.options import (
 )
 from rollproof.parity_cli import parity_app
 from rollproof.plausible import read_saved
-from rollproof.real_running import plan_is_real, real_options
+from rollproof.real_options import plan_is_real, real_options, with_copies
 from rollproof.running import evidence_of, names_of
 from rollproof.saving import SavedRun, SavedSweep
+from rollproof.scenarios_cli import scenarios_app
 from rollproof.showing import (
     emit,
     guarantees,
@@ -69,7 +73,6 @@ from rollproof.showing import (
 )
 from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
 from rollproof.tokens import DEFAULT_SCHEDULE, code_digest, read_token
-from scenarios.files import find, library, load
 from scenarios.model import InputError
 
 app = typer.Typer(
@@ -79,17 +82,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Proves that asynchronous RL rollouts survive crashes: every crash point of a run is enumerated, restored and judged.",
 )
-scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come with rollproof, and checks of your own.")
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(models_app, name="models")
 app.add_typer(parity_app, name="parity")
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", metavar="A,B|all", help="Sweep several levels and compare what each one loses.")
 ]
 OutOption = Annotated[str | None, typer.Option("--out", help="A new folder for everything that can be judged again.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 JunitOption = Annotated[str | None, typer.Option("--junit", help="A JUnit file, one case a judge.")]
 
 
@@ -206,6 +206,7 @@ def run_command(
     ray: RayOption = None,
     parts: PartsOption = None,
     reference: ReferenceOption = None,
+    copy: CopyOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
@@ -222,6 +223,7 @@ def run_command(
         ray=ray,
         parts=parts,
         reference=reference,
+        copy=copy or None,
     )
     if seed is not None:
         seeds_of(seed, None)
@@ -238,6 +240,7 @@ def run_command(
         if fail:
             raise InputError("--fail is given with --world real: write it as a fault of the scenario")
         plan_is_real(plan)
+        real = with_copies(real, copy or (), loaded, out)
     schedule = token.schedule if token else DEFAULT_SCHEDULE
     finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=schedule, extra={}, real=real)
 
@@ -320,42 +323,6 @@ def report_command(
         assert file is not None  # a path was given
         file.write_text(page_of(saved), encoding="utf-8")
     emit({"report": str(page), "verdict": saved.result["verdict"]} if json else str(page))
-
-
-@scenarios_app.command("list")
-def scenarios_list(json: JsonOption = False) -> None:
-    """Name, tags and source of each scenario of the library."""
-    rows = []
-    for name in library():
-        scenario = load(name).scenario
-        rows.append({"name": name, "tags": list(scenario.tags), "source": scenario.source})
-    if json:
-        emit({"scenarios": rows})
-        return
-    for row in rows:
-        emit(f"{row['name']:20s} {', '.join(row['tags']):16s} {row['source']}")
-
-
-@scenarios_app.command("show")
-def scenarios_show(name: ScenarioArgument, json: JsonOption = False) -> None:
-    """The scenario's file; with --json the whole scenario as it is run."""
-    loaded = load(name)
-    if json:
-        emit({**msgspec.to_builtins(loaded.scenario), "digest": loaded.scenario.digest})
-        return
-    emit(find(name).read_text(encoding="utf-8").rstrip())
-
-
-@scenarios_app.command("check")
-def scenarios_check(file: Annotated[str, typer.Argument(metavar="FILE")], json: JsonOption = False) -> None:
-    """Whether a scenario file is right; every fault is named at once."""
-    loaded, _ = read_scenario(file, None, None, None, False, None)
-    scenario = loaded.scenario
-    if json:
-        emit({"ok": True, "name": scenario.name, "digest": scenario.digest})
-        return
-    load_text = f"level {scenario.job.target_level}, {len(scenario.tasks)} tasks, {len(scenario.faults)} faults"
-    emit(f"{file}: ok: {scenario.name}, {load_text}")
 
 
 @app.command("doctor")

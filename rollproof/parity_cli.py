@@ -15,6 +15,7 @@ from rollproof.asked import (
     FaultsOption,
     GymOption,
     GymPythonOption,
+    JsonOption,
     LevelOption,
     ModelOption,
     PartsOption,
@@ -27,7 +28,7 @@ from rollproof.asked import (
 )
 from rollproof.loading import other_scenario, read_scenario
 from rollproof.options import NO_CRASH, outcomes_of, plan_of_option, plan_of_run, points_of, seeds_of, spare_inputs
-from rollproof.real_running import plan_is_real, real_options
+from rollproof.real_options import plan_is_real, real_options
 from rollproof.showing import progress_bar
 from rollproof.tokens import DEFAULT_SCHEDULE, shown
 from scenarios.model import InputError
@@ -41,7 +42,6 @@ ProfileOption = Annotated[
     str | None, typer.Option("--profile", metavar="NAME|FILE", help="exact, fp32, bf16, a calibrated one, or a TOML file.")
 ]
 OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="A new folder: evidence, report, figures, page.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 JunitOption = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="A JUnit file, one case a gate.")]
 EarlierOption = Annotated[
     list[str] | None,

@@ -14,7 +14,8 @@ from rollproof.command import Command
 from rollproof.parity_finishing import finish, measured, renamed
 from rollproof.parity_reading import saved_pair
 from rollproof.parity_saving import About
-from rollproof.real_running import RealOptions, run_real
+from rollproof.real_options import RealOptions
+from rollproof.real_running import run_real
 from rollproof.running import run_and_save, token_of
 from rollproof.saving import SavedRun
 from rollproof.showing import tell, warn
