@@ -236,6 +236,15 @@ def test_a_tool_that_replied_otherwise_to_another_question_does_not() -> None:
     assert measured_row(pair, 3, 0).kind == "unrestored"
 
 
+def test_where_one_run_does_not_say_what_its_tools_replied_rows_are_compared() -> None:
+    pair = clean_pair()
+    for row in pair.reference.rows:
+        row["tools"] = None
+    differ(pair.restored.row(3, 0), start_of(pair.restored.row(3, 0), 1))
+    line = measured_row(pair, 3, 0)
+    assert (line.kind, line.tools_equal) == ("unrestored", True)
+
+
 def test_a_reply_that_differs_though_its_digest_does_not_is_no_other_reply() -> None:
     pair = clean_pair()
     row = pair.restored.row(3, 0)

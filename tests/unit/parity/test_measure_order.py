@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -147,6 +149,26 @@ def test_a_null_among_tokens_is_refused_by_row_and_column() -> None:
     pair.restored.rows[3]["tokens"][4] = None
     with pytest.raises(ConfigError, match="row 3 of made up: column tokens holds a null"):
         measure(*pair.runs(), LOOSE)
+
+
+def test_tokens_that_are_no_whole_numbers_are_refused_by_column() -> None:
+    pair = clean_pair()
+    run = pair.restored.run()
+    table = pair.restored.table()
+    halves = pa.array([[token + 0.5 for token in row["tokens"]] for row in pair.restored.rows])
+    spoilt = TableRows(table.set_column(table.column_names.index("tokens"), "tokens", halves))
+    with pytest.raises(ConfigError, match="rows 0 to 23 of made up: column tokens is list<item: double>"):
+        measure(pair.reference.run(), dataclasses.replace(run, rows=spoilt), LOOSE)
+
+
+def test_wider_numbers_are_the_same_numbers() -> None:
+    pair = clean_pair()
+    run, table = pair.restored.run(), pair.restored.table()
+    for name, kind in (("tokens", pa.int64()), ("token_mask", pa.float64()), ("generation_logprobs", pa.float64())):
+        wide = table.column(name).cast(pa.large_list(kind))
+        table = table.set_column(table.column_names.index(name), name, wide)
+    wide_run = dataclasses.replace(run, rows=TableRows(table))
+    assert same(measure(pair.reference.run(), wide_run, LOOSE), measure(*pair.runs(), LOOSE))
 
 
 def test_runs_without_any_rows_leave_empty_tables() -> None:
