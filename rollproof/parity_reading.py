@@ -57,7 +57,11 @@ def run_of_lives(scenario: Scenario, lives: Sequence[Life], name: str) -> Run:
         LifeTold(number=life.number, records=life.history, files=life.files, crashed_at=str(life.address) if life.address else "")
         for life in lives
     ]
-    rows = {(life.number, step): found for life in lives for step, found in life_rows(life.number, life.trained).items()}
+    rows = {
+        (life.number, step): found
+        for life in lives
+        for step, found in life_rows(life.number, life.trained, scenario.profile).items()
+    }
     ended = lives[-1].status.outcome == "ended"
     facts = facts_of(scenario, name=name, source=f"{scenario.name} ({name})", crashed=len(lives) > 1, ended=ended)
     try:
@@ -72,6 +76,7 @@ def facts_of(
     job = scenario.job
     sampler = job.sampler
     in_order = sampler.name == "in_order"
+    variance = 0.0 if scenario.laid_over else float(scenario.profile.get("batch_variance") or 0.0)
     return Facts(
         name=name,
         source=source,
@@ -87,12 +92,13 @@ def facts_of(
         recovers=job.target_level if crashed else "",
         draws=draws_of(scenario),
         ended=ended,
-        setup=dict(setup or {}),
+        setup={**(setup or {}), **({"batch_variance": f"{variance:g}"} if variance else {})},
     )
 
 
 def draws_of(scenario: Scenario) -> str:
-    """What fixes the tokens of a call, as ``Facts.draws``: greedy where every call asks for temperature 0."""
+    """What fixes the tokens of a call, as ``Facts.draws``: greedy where every call asks for temperature 0. Fakes draw by the
+    version's number, those with batch variance too: a row that differs changes no row of later weights."""
     if scenario.drawn_by in (BY_VERSION, BY_CHANCE):
         return scenario.drawn_by
     rules: Sequence[Mapping[str, Any]] = scenario.profile.get("sampling") or ()

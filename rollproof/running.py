@@ -16,6 +16,7 @@ from rollproof.judging import JudgedRun, judge_saved
 from rollproof.saving import Packed, SavedRun, life_files, pack_life, saved_life, versions, write_packed
 from rollproof.tokens import DEFAULT_SCHEDULE, LENGTH_MAX, Token, code_digest
 from scenarios.files import Loaded
+from scenarios.model import Scenario
 from scenarios.partial import Partial, with_partials
 from sim.explore.lives import Life, Setting, run_life, run_plan
 from sim.explore.partial import run_partials
@@ -88,17 +89,17 @@ def run_and_save(
         lives = run_plan(setting, plan, references)
     saved, packed = save(loaded, command, seed, plan, schedule, lives, reference)
     if folder is not None:
-        write_packed(folder, {**packed, **trained_on(lives, reference)})
+        write_packed(folder, {**packed, **trained_on(loaded.scenario, lives, reference)})
     return saved, packed
 
 
-def trained_on(lives: Sequence[Life], reference: Life | None) -> Packed:
+def trained_on(scenario: Scenario, lives: Sequence[Life], reference: Life | None) -> Packed:
     """The rows of these lives, in the folders where a real run leaves them."""
     packed: Packed = {}
     for life in lives:
-        packed.update(packed_rows("crashed", life.number, life.trained))
+        packed.update(packed_rows("crashed", life.number, life.trained, scenario.profile))
     if reference is not None:
-        packed.update(packed_rows(REFERENCE, reference.number, reference.trained))
+        packed.update(packed_rows(REFERENCE, reference.number, reference.trained, scenario.profile))
     return packed
 
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from protocol.config import Job, check, fingerprint, with_values
 from protocol.errors import ConfigError
-from protocol.judging import BY_VERSION, Contract, Terms
+from protocol.judging import BY_CHANCE, BY_VERSION, Contract, Terms
 from protocol.messages import PromptTask
 from scenarios.faults import Fault, absent, process_names
 
@@ -115,9 +115,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             relative_rewards=self.environment in RELATIVE,
             media=self.environment in WITH_MEDIA,
             slack_s=self.real.slack_s if self.laid_over else 0.0,
-            drawn_by=self.drawn_by,
+            drawn_by=self.draws,
             torn_routes=any((self.profile.get("routes") or {}).get(name) for name in ("short", "torn")),
         )
+
+    @property
+    def draws(self) -> str:
+        """``drawn_by``; in the simulator, of engines with batch variance it is chance: which requests run together."""
+        return BY_CHANCE if self.profile.get("batch_variance") and not self.laid_over else self.drawn_by
 
     def _job_in(self, life: int) -> Job:
         """With other rollout semantics than the first life's nothing is restored: what lies there is judged by its own."""

@@ -6,9 +6,9 @@ call after a restore gives the same tokens, whatever its id and attempt are. Whe
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
@@ -19,15 +19,15 @@ from protocol.parts import Capabilities, Detokenizer, EngineCall, Media, RoutePi
 from protocol.runtime import Runtime
 from sim.fake_routes import Experts, FakeRoutes, RouteKnobs
 from sim.fake_tokenizer import STOP_TOKEN, FakeTokenizer
+from sim.keyed import GOLDEN, WORD, keyed, mixed
 from sim.media import FakeMedia, MediaStore
+from sim.near_ties import NearTies
 from sim.runtime import SimRuntime
 
 T = TypeVar("T")
 VOCABULARY = 50_000
 INSTANT_S = 1e-9  # shorter waits are over: a clock's rounding is not waited for
 LENGTH_CLASSES = 4  # ordinals fall into this many classes of natural length
-_WORD = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15  # splitmix64's increment (Steele, Lea, Flood 2014)
 
 
 class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,22 +45,12 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True):
     release: str = "fake"
     drops: int = 0  # one call in so many loses an output on its way: a token, until the call is over (0: none)
     routes: RouteKnobs | None = None  # a mixture of experts, and which of them each token goes to
+    batch_variance: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # of a logprob, with what runs beside it (sim.near_ties)
 
     @classmethod
     def of(cls, knobs: EngineProfile | Mapping[str, Any] | None) -> EngineProfile:
         """From a scenario's profile, whose other knobs are for others. Raises ``msgspec.ValidationError``."""
         return knobs if isinstance(knobs, EngineProfile) else msgspec.convert(dict(knobs or {}), cls)
-
-
-def mixed(word: int) -> int:
-    """splitmix64's finalizer: 64 well-mixed bits from 64 bits."""
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
-    return word ^ (word >> 31)
-
-
-def keyed(*key: int) -> int:
-    return int.from_bytes(hashlib.blake2b(",".join(map(str, key)).encode(), digest_size=8).digest(), "big")
 
 
 class FakeEngine:
@@ -73,6 +63,7 @@ class FakeEngine:
         self.pictures = FakeMedia(rt, store or MediaStore(), knobs)
         self.tokenizer = FakeTokenizer(ends=self.profile.stop_token)
         self.outputs: dict[str, FakeOutput] = {}
+        self.ties = near_ties(self.profile)
         self.experts: Experts | None = None
         if self.profile.routes is not None:
             self.experts = Experts(self.profile.routes)
@@ -148,17 +139,23 @@ class FakeEngine:
 
     def continued(self, call: EngineCall) -> tuple[tuple[int, ...], tuple[float, ...], str]:
         """What this request generates, and how it ends: the natural answer from the end of the prefix on."""
-        tokens, logprobs = self.answer(call.ordinal, call.generation, call.turn, call.version)
-        given = len(call.prefix)
-        if len(tokens) <= given:  # the answer of these weights would have been shorter: one token more, and it ends
-            tokens, logprobs = self.answer(call.ordinal, call.generation, call.turn, call.version, given + 1)
-        tokens, logprobs = self.going_on(call, tokens, logprobs)
+        if self.ties is not None:
+            tokens, logprobs = self.ties.continued(call, self.rt.life, len(self.outputs))
+        else:
+            tokens, logprobs = self.natural(call)
         found = self.tokenizer.stops_at((*call.carry, *call.prefix), tokens, call.sampling.stop) if call.sampling.stop else 0
         if found:
             tokens, logprobs = tokens[:found], logprobs[:found]
         if call.limit is not None and len(tokens) > call.limit:
             return tokens[: call.limit], logprobs[: call.limit], "length"
         return tokens, logprobs, "stop"
+
+    def natural(self, call: EngineCall) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        tokens, logprobs = self.answer(call.ordinal, call.generation, call.turn, call.version)
+        given = len(call.prefix)
+        if len(tokens) <= given:  # the answer of these weights would have been shorter: one token more, and it ends
+            tokens, logprobs = self.answer(call.ordinal, call.generation, call.turn, call.version, given + 1)
+        return self.going_on(call, tokens, logprobs)
 
     def going_on(
         self, call: EngineCall, tokens: tuple[int, ...], logprobs: tuple[float, ...]
@@ -176,6 +173,8 @@ class FakeEngine:
 
     def recalled(self, call: EngineCall) -> tuple[float, ...] | None:
         """Logprobs of a prefix as this engine published it, under whatever weights; None if it never did."""
+        if self.ties is not None:
+            return self.ties.recalled(call)
         versions = self.versions_of(call)
         if versions is None:
             return None
@@ -185,6 +184,8 @@ class FakeEngine:
 
     def versions_of(self, call: EngineCall) -> tuple[int, ...] | None:
         """Weights of each token of a prefix; None if no weights, or not only these, give that token."""
+        if self.ties is not None:
+            return None
         asked, size = (call.ordinal, call.generation, call.turn), len(call.prefix)
         known = [(version, self.answer(*asked, version, size)[0]) for version in range(call.version + 1)] if size else []
         out: list[int] = []
@@ -209,7 +210,7 @@ class FakeEngine:
         """Tokens below VOCABULARY; logprobs are negative multiples of 1/1024 above -16, so each is a 32-bit float."""
         seed = keyed(ordinal, generation, turn, version)
         natural = self.length(seed, ordinal)
-        words = [mixed((seed + position * _GOLDEN) & _WORD) for position in range(max(natural, at_least))]
+        words = [mixed((seed + position * GOLDEN) & WORD) for position in range(max(natural, at_least))]
         tokens = [word % VOCABULARY for word in words]
         if self.profile.stop_token:
             tokens = [token if token != STOP_TOKEN else STOP_TOKEN - 1 for token in tokens]
@@ -217,9 +218,20 @@ class FakeEngine:
         return tuple(tokens), tuple(-((word >> 32) % 16_383 + 1) / 1024 for word in words)
 
     def length(self, seed: int, ordinal: int) -> int:
-        profile = self.profile
-        natural = profile.tokens_min + (seed >> 17) % (profile.tokens_max - profile.tokens_min + 1)
-        return max(1, round(natural * (1 + profile.spread * (ordinal % LENGTH_CLASSES))))
+        return natural_length(self.profile, seed, ordinal)
+
+
+def natural_length(profile: EngineProfile, seed: int, ordinal: int) -> int:
+    """Tokens of an answer, from its seed."""
+    natural = profile.tokens_min + (seed >> 17) % (profile.tokens_max - profile.tokens_min + 1)
+    return max(1, round(natural * (1 + profile.spread * (ordinal % LENGTH_CLASSES))))
+
+
+def near_ties(profile: EngineProfile) -> NearTies | None:
+    """None: what an engine of this profile says does not depend on what runs beside it."""
+    if not profile.batch_variance:
+        return None
+    return NearTies(profile.batch_variance, VOCABULARY, profile.stop_token, partial(natural_length, profile))
 
 
 class FakeOutput:

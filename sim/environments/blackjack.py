@@ -12,7 +12,7 @@ from __future__ import annotations
 from protocol.messages import PromptTask, ToolCall
 from protocol.parts import Layout, State
 from sim.environments.profile import PROMPT_TOKENS_MAX, REPLY_TOKENS_MAX, SERVERS, FakeEnvironment, word_tokens
-from sim.fake_engine import keyed
+from sim.keyed import keyed
 
 TABLE = "environment"
 RANKS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10)

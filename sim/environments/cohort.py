@@ -15,7 +15,7 @@ from protocol.errors import Cause, Refusal
 from protocol.messages import PromptTask, ToolCall
 from protocol.parts import Layout, State
 from sim.environments.profile import REPLY_TOKENS_MAX, SERVERS, FakeEnvironment, word_tokens
-from sim.fake_engine import keyed
+from sim.keyed import keyed
 
 NOTES, VERIFIER = "resources-notes", "resources-verifier"
 NOTE = "notes_add_point"

@@ -12,7 +12,7 @@ from protocol.messages import PromptTask
 from protocol.parts import Asked, Layout, State
 from protocol.runtime import Runtime
 from scenarios.sampling import SamplingRule, sampling_of
-from sim.fake_engine import keyed
+from sim.keyed import keyed
 
 VOCABULARY = 50_000
 PROMPT_TOKENS_MAX = 96

@@ -16,7 +16,7 @@ from typing import Any
 from protocol.messages import PromptTask, ToolCall
 from protocol.parts import Layout, State
 from sim.environments.profile import REPLY_TOKENS_MAX, SERVERS, FakeEnvironment, word_tokens
-from sim.fake_engine import keyed
+from sim.keyed import keyed
 
 MAIL, FILES = "resources-mail", "resources-files"
 READ_MAIL, SEND_MAIL = "mail_read_message", "mail_send_message"

@@ -20,7 +20,7 @@ from protocol.messages import PromptTask, ToolCall
 from protocol.parts import Layout, State
 from protocol.runtime import Runtime
 from sim.environments.profile import REPLY_TOKENS_MAX, SERVERS, EnvironmentProfile, FakeEnvironment, word_tokens
-from sim.fake_engine import keyed
+from sim.keyed import keyed
 
 DOMAINS = ("calendar", "email", "project_management", "customer_relationship_manager", "company_directory", "analytics")
 ADDING = ("create", "add", "send", "reply", "forward")
