@@ -138,7 +138,10 @@ class Swept:
         try:
             comparison = comparison_of(self.reference, restored, self.profile)
         except ProtocolError as error:
-            raise InputError(f"{typed(self.command, self.loaded, self.seed, plan, self.named, False)}: {error}") from None
+            raise InputError(f"{self._command(plan)}: {error}") from None
+        except Exception as error:  # a fault of ours is never a verdict on the runs
+            self.compared[number] = unmeasured_life(number, plan, f"measuring crashed: {type(error).__name__}: {error}")
+            return
         found = compared_life(number, plan, judge(comparison))
         before = {one.verdict for one in self.compared.values()}
         self.compared[number] = found
@@ -243,6 +246,11 @@ def compared_life(number: int, plan: Plan, result: Result) -> ComparedLife:
     elif verdict is Verdict.UNKNOWN and not of_all:
         verdict = Verdict.NOT_REACHED
     return ComparedLife(number=number, plan=plan, verdict=verdict, why=tuple(why), report=result.as_json())
+
+
+def unmeasured_life(number: int, plan: Plan, reason: str) -> ComparedLife:
+    report: dict[str, Any] = {**dict.fromkeys(SUMS, 0), "rows": {}, "gates": [], "excuses": []}
+    return ComparedLife(number=number, plan=plan, verdict=Verdict.UNKNOWN, why=(reason,), report=report)
 
 
 def gates_of(lives: Sequence[ComparedLife]) -> list[dict[str, Any]]:
