@@ -87,7 +87,7 @@ def compare_command(
             expects_restore=not no_restore,
         )
         packed = measured(runs[0], runs[1], numbers, about)
-        if folder is not None:
+        if folder is not None and isinstance(packed, dict):
             saving.write_packed(folder, packed)
     raise typer.Exit(EXIT[finish(packed, None if out is None else Path(out), json, junit, before)])
 

@@ -70,7 +70,7 @@ def run_and_compare(
         place = "" if kept is None else f"{kept}, "  # a folder that is thrown away says nothing
         reference, restored = renamed(reference, f"{place}reference"), renamed(restored, f"{place}crashed and restored")
         packed = measured(reference, restored, profile, about)
-        if kept is not None:
+        if kept is not None and isinstance(packed, dict):
             saving.write_packed(kept, packed)
         return finish(packed, kept, json, junit, earlier)
 
