@@ -380,8 +380,7 @@ def bench_command(
         str,
         typer.Argument(
             help="ledger: a drain check against a full scan. prefix-io: what cuts and restores ask of the data plane. "
-            "routes: route reads of a cut, call by call and grouped. real-routes: the same on this host's vLLM. "
-            "parity-rows: two large runs against each other.",
+            "routes: route reads of a cut, call by call and grouped; real-routes: on this host's vLLM. parity-rows: large runs.",
             metavar="NAME",
         ),
     ],
