@@ -33,6 +33,7 @@ class Cuts:
         self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
         self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")
         self._said: dict[int, tuple[bool, str, str]] = {}
+        self._unfed: dict[int, list[int]] = {}
 
     def places(self, batch: Batch, number: int, tokens: Any, mask: Any, logprobs: Any) -> list[Place]:
         """Of the ``number``-th row of the batch, whose token columns are given; in the order of its calls. One call of it has one
@@ -54,11 +55,18 @@ class Cuts:
             self._said[one] = (not place.fault, place.fault, trained)
             if place.start >= 0:
                 found[place.number] = place
+                if self._lines[one].get("terminal") is True and place.number > 0:
+                    self._unfed.setdefault(line, []).append(place.number - 1)
             else:
                 lost.append(place)
         if not lines:
             lost.append(of_itself(row, str(self._short.prefix_sha[line])))
         return [*lost, *sorted(found.values(), key=lambda place: place.start)]
+
+    def unfed(self, line: int) -> list[int]:
+        """Calls of a row whose last token no engine was ever fed: the next call was answered from a finished prefix, so that
+        the placeholder stands where that token's routes would (no cut holds a boundary row)."""
+        return self._unfed.get(line, [])
 
     def calls(self) -> pd.DataFrame:
         """``RESTORED`` with ``located``, ``fault`` and ``trained_routes``."""

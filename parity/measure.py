@@ -121,9 +121,23 @@ class _Work:
         for name, column in (("routes_equal", "routes_sorted"), ("media_equal", "media")):
             if reference.has(column) and restored.has(column):
                 found = equal_lists(reference.texts(column), restored.texts(column))
+                if name == "routes_equal":
+                    found = self._fed_alike(reference, restored, found)
                 columns[name] = np.where(columns["kind"] == classes.MATCH, found, -1).astype(np.int8)
         self.lines.append(columns)
         self.count += len(restored)
+
+    def _fed_alike(self, reference: Batch, restored: Batch, found: Any) -> Any:
+        """``found``, and true where only calls differ whose last token one of the engines was never fed."""
+        out = np.array(found, bool)
+        for number in np.flatnonzero(~out).tolist():
+            lines = (int(reference.lines[number]), int(restored.lines[number]))
+            unfed = [call for cuts, line in zip(self.cuts, lines, strict=True) for call in cuts.unfed(line)]
+            if unfed:
+                one, other = (batch.short("routes_sorted", number) for batch in (reference, restored))
+                kept = [call for call in range(len(one)) if call not in unfed]
+                out[number] = len(one) == len(other) and all(one[call] == other[call] for call in kept)
+        return out
 
     def alone(self, batch: Batch, number: int) -> None:
         """Rows that the other run does not have."""
