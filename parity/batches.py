@@ -78,6 +78,10 @@ class Batch:
         """One row's list, as Python has it; [] where there is none."""
         return list(self.table.column(name)[number].as_py() or ()) if self.has(name) else []
 
+    def taken(self, rows: Any) -> Batch:
+        """Only these rows, by their numbers in the batch."""
+        return Batch(table=self.table.take(pa.array(rows)), lines=np.asarray(self.lines)[rows], source=self.source)
+
     def _list(self, name: str) -> Any:
         if name not in self._lists:
             self._lists[name] = self._read(name)

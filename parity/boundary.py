@@ -73,7 +73,9 @@ def located(row: RowCalls, line: Mapping[str, Any]) -> Place:
         return Place(start=start, prefix=prefix, end=end, number=number)
     part = slice(start, start + prefix)
     if kind not in KINDS:
-        return Place(start=start, prefix=prefix, end=end, number=number, fault=f"digest kind {kind!r} is none of {', '.join(KINDS)}")
+        return Place(
+            start=start, prefix=prefix, end=end, number=number, fault=f"digest kind {kind!r} is none of {', '.join(KINDS)}"
+        )
     found = hashed(kind, row.tokens[part], row.logprobs[part])
     if found != right:
         fault = f"tokens {start} to {start + prefix} hash to {found[:8]}, the restore installed {right[:8]}"

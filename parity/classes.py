@@ -36,7 +36,7 @@ class Side:
     prompt: int
     spans: Sequence[int] | None
     calls: Sequence[int]
-    tools: str
+    tools: str  # '': nobody wrote it
     reward: float
     sample_mask: int
 
@@ -65,7 +65,7 @@ def found(reference: Side, restored: Side, place: Place | None, cut: bool, other
     prompt_equal = reference.prompt == restored.prompt and not 0 <= first < reference.prompt
     masks = reference.mask[:shared] == restored.mask[:shared]
     spans_equal = _same_versions(reference, restored, first)
-    tools_equal = reference.tools == restored.tools
+    tools_equal = reference.tools == restored.tools or not (reference.tools and restored.tools)
     same_weights = spans_equal and not other & _versions(restored.spans, until)
     if not prompt_equal:
         kind = PRE_GENERATION

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from parity.batches import Batch
-from parity.boundary import Place, RowCalls, located, of_itself
+from parity.boundary import Place, RowCalls, located, of_itself, whole
+from parity.pairing import ABSENT
 from parity.route_sums import routes_less
 from parity.short_columns import Short
 from parity.tables import RESTORED, Run
@@ -25,7 +26,9 @@ class Cuts:
         self._lines: list[dict[str, Any]] = self._table.to_dict("records")
         self._by_row: dict[tuple[int, int, int], list[int]] = {}
         for number, line in enumerate(self._lines):
-            self._by_row.setdefault((int(line["life"]), int(line["ordinal"]), int(line["generation"])), []).append(number)
+            life = whole(line.get("life"))
+            name = (life if life >= 0 else ABSENT["life"], whole(line.get("ordinal")), whole(line.get("generation")))
+            self._by_row.setdefault(name, []).append(number)
         names = ("life", "ordinal", "generation")
         self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
         self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")

@@ -179,7 +179,7 @@ class _Work:
         ours, theirs = self.short[1], self.short[0]
         mine, its = other.lines, one.lines
         odd = _differing(one, other) | self.cuts[1].rows[mine]
-        odd |= ours.tools[mine] != theirs.tools[its]
+        odd |= (ours.tools[mine] != theirs.tools[its]) & (ours.tools[mine] != "") & (theirs.tools[its] != "")
         odd |= (ours.prompt[mine] != theirs.prompt[its]) | (ours.prompt[mine] < 0)
         odd |= equal_lists(one.batch.texts("spans"), other.batch.texts("spans")) == 0
         if self.other:

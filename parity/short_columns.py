@@ -74,7 +74,7 @@ def _how(run: Run, identities: pd.DataFrame) -> Any:
     names = ["life", "ordinal", "generation"]
     if run.recovered.empty:
         return np.full(len(identities), "", object)
-    known = run.recovered.drop_duplicates(names, keep="last")
-    hows = dict(zip(zip(*(known[name].astype("int64") for name in names), strict=True), known["how"].astype(str), strict=True))
+    known = zip(*(run.recovered[name].tolist() for name in names), strict=True)
+    hows = dict(zip(known, run.recovered["how"].astype(str), strict=True))  # the last line of a row counts
     rows = zip(*(identities[name].tolist() for name in names), strict=True)
     return np.array([hows.get(row, "") for row in rows], object)

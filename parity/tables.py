@@ -166,4 +166,5 @@ class Measured:
     duplicates: pd.DataFrame
     sample: pd.DataFrame
     histogram: pd.DataFrame
+    faults: pd.DataFrame | None = None  # of single rows (``parity.evidence``): None, nobody looked
     calls: pd.DataFrame  # RESTORED of the restored run, with ``located`` (bool), ``fault`` (text), ``trained_routes`` (text)

@@ -23,18 +23,24 @@ from real.cluster.host import Equipment
 from real.cluster.setting import LifeSetting
 from real.remote import Served
 from real.runtime import AsyncioRuntime
+from scenarios.sampling import is_greedy
+
+DIFFERENCES_MAX = {"float32": 1e-3, "bfloat16": 0.5}  # between a logprob of the engine and the trainer's, where all is well
 
 
 class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on. ``services``:
-    socket of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``:
-    further settings of the two, by name. ``gym`` nemo-gym: a released NeMo Gym, run by ``gym_python``, in place of ours."""
+    """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on.
+    ``services``: socket of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and
+    ``engine``: further settings of the two, by name. ``dtype`` of both ('': the device's), ``tensor_parallel``: GPUs of one
+    engine. ``gym`` nemo-gym: a released NeMo Gym, run by ``gym_python``, in place of ours."""
 
     model: str
     rows: str = ""
     services: str = ""
     data_plane: str = "auto"
     device: str = ""
+    dtype: str = ""
+    tensor_parallel: int = 1
     hold_first_boundary: bool = False
     gym: str = ""
     gym_python: str = ""
@@ -63,6 +69,7 @@ def engine_settings(setting: LifeSetting) -> Any:
     given = settings_of(setting)
     routes = True if setting.scenario.job.router_replay.enabled else None
     made = engine.settings_of(Path(given.model), routes=routes, device=given.device, seed=setting.seed)
+    made = msgspec.structs.replace(made, dtype=given.dtype or made.dtype, tensor_parallel=given.tensor_parallel)
     return msgspec.structs.replace(made, **given.engine)
 
 
@@ -179,7 +186,9 @@ async def _trainer(setting: LifeSetting, given: RealSettings) -> Callable[[Runti
     from real.trainer.torch_trainer import TorchTrainer
 
     job: Job = setting.scenario.job
-    settings = TrainerSettings(model=given.model, rows=given.rows, device=given.device or "cpu", **given.trainer)
+    chosen: dict[str, Any] = {"dtype": given.dtype, "logprob_difference_max": DIFFERENCES_MAX[given.dtype]} if given.dtype else {}
+    chosen |= {"greedy": is_greedy(setting.scenario.profile)}
+    settings = TrainerSettings(model=given.model, rows=given.rows, device=given.device or "cpu", **{**chosen, **given.trainer})
     await asyncio.to_thread(import_transformers)  # seconds: not of the life's
     return lambda rt: TorchTrainer(rt, job, Path(setting.root), settings)
 

@@ -115,6 +115,12 @@ def check(scenario: Scenario, model: Path | None) -> None:
         raise ConfigError("; ".join(faults) + cure)
 
 
+def on_cpu() -> bool:
+    from real.engine.environment import CPU, this_device
+
+    return this_device() == CPU
+
+
 def engine_faults(scenario: Scenario) -> list[str]:
     """A feature that rests on private reads of an engine's release that was never verified here."""
     from real.engine.environment import this_device

@@ -37,16 +37,16 @@ def junit_xml(report: Mapping[str, Any], evidence: Sequence[Evidence], guarantee
             case "BROKEN":
                 item = shown.get(name)
                 text = "\n".join(item.lines()) if item is not None else f"{name} is BROKEN"
-                ET.SubElement(case, "failure", message=_clean(item.found if item else text), type="BROKEN").text = _clean(text)
+                ET.SubElement(case, "failure", message=clean(item.found if item else text), type="BROKEN").text = clean(text)
             case "UNKNOWN":
                 ET.SubElement(
                     case, "error", message="UNKNOWN: reached nowhere, or the judge crashed", type="UNKNOWN"
-                ).text = _clean(messages)
+                ).text = clean(messages)
             case "N/A":
                 ET.SubElement(case, "skipped", message="not turned on, or reached nowhere and not expected")
     if harness:
         case = ET.SubElement(suite, "testcase", classname=f"rollproof.{report['scenario']}", name="the harness")
-        ET.SubElement(case, "error", message="UNKNOWN", type="UNKNOWN").text = _clean(messages)
+        ET.SubElement(case, "error", message="UNKNOWN", type="UNKNOWN").text = clean(messages)
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
@@ -56,8 +56,8 @@ def junit_xml(report: Mapping[str, Any], evidence: Sequence[Evidence], guarantee
 
 def _case_name(invariant: str, guarantees: Mapping[str, str]) -> str:
     sentence = guarantees.get(invariant, "")
-    return _clean(f"{invariant} {sentence}".strip())
+    return clean(f"{invariant} {sentence}".strip())
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     return _ILLEGAL.sub("?", text)

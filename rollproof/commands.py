@@ -35,6 +35,7 @@ from rollproof.options import (
     seeds_of,
     spare_inputs,
 )
+from rollproof.parity_cli import parity_app
 from rollproof.plausible import read_saved
 from rollproof.real_running import plan_is_real, real_options
 from rollproof.running import evidence_of, names_of
@@ -64,6 +65,7 @@ app = typer.Typer(
 scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come with rollproof, and checks of your own.")
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(models_app, name="models")
+app.add_typer(parity_app, name="parity")
 
 ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
 LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
@@ -186,10 +188,18 @@ def run_command(
     world: WorldOption = "sim",
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="dense|moe|vl|PATH", help="Real: what the workers serve and the trainer trains."),
+        typer.Option(
+            "--model", metavar="dense|moe|vl|dense-16m|PATH", help="Real: what the workers serve and the trainer trains."
+        ),
     ] = None,
     data_plane: Annotated[
         str | None, typer.Option("--data-plane", metavar="transfer-queue|sqlite", help="Real: where rows are kept.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Real: of the engine and the trainer.")
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option("--tensor-parallel", metavar="N", help="Real: GPUs that one engine is spread over.")
     ] = None,
     gym: Annotated[
         str | None, typer.Option("--gym", metavar="nemo-gym", help="Real: a released NeMo Gym plays the episodes.")
@@ -210,7 +220,16 @@ def run_command(
 ) -> None:
     """One run, with the crashes of a plan or none."""
     real = real_options(
-        world, model=model, data_plane=data_plane, gym=gym, gym_python=gym_python, ray=ray, parts=parts, reference=reference
+        world,
+        model=model,
+        data_plane=data_plane,
+        dtype=dtype,
+        tensor_parallel=tensor_parallel,
+        gym=gym,
+        gym_python=gym_python,
+        ray=ray,
+        parts=parts,
+        reference=reference,
     )
     if seed is not None:
         seeds_of(seed, None)
@@ -402,8 +421,7 @@ def bench_command(
         str,
         typer.Argument(
             help="ledger: a drain check against a full scan. prefix-io: what cuts and restores ask of the data plane. "
-            "routes: route reads of a cut, call by call and grouped. real-routes: the same on this host's vLLM. "
-            "parity-rows: two large runs against each other.",
+            "routes: route reads of a cut, call by call and grouped; real-routes: on this host's vLLM. parity-rows: large runs.",
             metavar="NAME",
         ),
     ],

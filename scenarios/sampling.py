@@ -12,7 +12,7 @@ The same call of an episode is sampled alike in every attempt and every life.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -55,3 +55,12 @@ def sampling_of(rules: Sequence[SamplingRule], ordinal: int, generation: int, tu
         if rule.holds(ordinal, generation, turn):
             values |= rule.asked()
     return Sampling(**values)
+
+
+def is_greedy(profile: Mapping[str, Any]) -> bool:
+    """Whether every model call of a scenario with this profile takes the likeliest token."""
+    rules = msgspec.convert(profile.get("sampling") or (), tuple[SamplingRule, ...])
+    always = [rule for rule in rules if (rule.ordinal, rule.generation, rule.turn) == (EVERY, EVERY, EVERY)]
+    last = [rule.temperature for rule in always if rule.temperature is not msgspec.UNSET][-1:]
+    others = [rule.temperature for rule in rules if rule not in always and rule.temperature is not msgspec.UNSET]
+    return last == [0] and not any(others)

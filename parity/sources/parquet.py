@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from parity.sources.memory import is_list
 from protocol.errors import ConfigError
 
-HELD_BYTES = 256 << 20  # of row groups that are kept, beside the one that is read last
+HELD_BYTES = 128 << 20  # of row groups that are kept, beside the one that is read last
 
 
 class ParquetRows:

@@ -62,6 +62,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     routes: bool = False
     draws: bool = True
     batch_invariant: bool = False
+    tensor_parallel: int = 1
     seed: int = 0
 
     @property
@@ -83,6 +84,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.device == CPU:
             out["block_size"] = 32
         else:
+            out["tensor_parallel_size"] = self.tensor_parallel
             out["gpu_memory_utilization"] = self.memory
         return out
 

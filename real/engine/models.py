@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from protocol.errors import ConfigError
 from real.engine import companions
 
-KINDS = ("dense", "moe", "vl")
+KINDS = ("dense", "moe", "vl", "dense-16m")
 END, PAD, START, VISION_START, VISION_END, IMAGE, VIDEO = range(256, 263)
 SPECIAL = ("<|im_end|>", "<|pad|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 VOCABULARY = 272  # the rest is unused
 LENGTH = 8192
 WEIGHTS, NAMED = "model.safetensors", "weights.json"
-SPREAD = 0.375  # of the output layer: with hidden states of unit size in 64 dimensions, logits of standard deviation 3
-INNER = 0.2  # of all other matrices
+SPREAD = 3.0  # of logits: the output layer's values, times the root of the hidden size, whose states have unit size
+INNER = 1.6  # of all other matrices' values, times the same root
 RARE = 0.7  # of the row of the token that ends an answer: it comes after some hundred others
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -48,6 +49,16 @@ _TEXT = {
 }
 
 
+# The same in larger: 16 million parameters, in which arithmetic of another order begins to show.
+_LARGER = _TEXT | {
+    "hidden_size": 384,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 10,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+}
+
+
 def make(folder: Path, kind: str = "dense", seed: int = 0) -> str:
     """Write a whole model folder; returns the SHA-256 of its weights, which are others for another seed.
 
@@ -67,7 +78,7 @@ def make(folder: Path, kind: str = "dense", seed: int = 0) -> str:
         _processor().save_pretrained(folder)
     model = model.to_empty(device="cpu")
     for name, tensor in model.state_dict().items():
-        tensor.copy_(_drawn(name, tuple(tensor.shape), seed))
+        tensor.copy_(_drawn(name, tuple(tensor.shape), seed, model.config.get_text_config().hidden_size))
     model.save_pretrained(folder)  # under the names that checkpoints have
     return file_digest(folder / WEIGHTS)
 
@@ -83,7 +94,7 @@ def name_weights(folder: Path, version: int, digest: str) -> None:
     (folder / NAMED).write_text(json.dumps({"version": version, "sha256": digest}))
 
 
-def _drawn(name: str, shape: tuple[int, ...], seed: int) -> Any:
+def _drawn(name: str, shape: tuple[int, ...], seed: int, hidden: int) -> Any:
     import numpy as np
     import torch
 
@@ -93,7 +104,7 @@ def _drawn(name: str, shape: tuple[int, ...], seed: int) -> Any:
         return torch.ones(shape)
     key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "big")
     drawn = np.random.Generator(np.random.Philox(key=key)).standard_normal(shape, dtype=np.float32)
-    out = torch.from_numpy(drawn) * (SPREAD if name == "lm_head.weight" else INNER)
+    out = torch.from_numpy(drawn) * ((SPREAD if name == "lm_head.weight" else INNER) / math.sqrt(hidden))
     if name == "lm_head.weight":
         out[128:END] = 0
         out[END] *= RARE
@@ -104,8 +115,9 @@ def _drawn(name: str, shape: tuple[int, ...], seed: int) -> Any:
 def _architecture(kind: str) -> Any:
     import transformers
 
-    if kind == "dense":
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**_TEXT))
+    if kind.startswith("dense"):
+        sizes = _LARGER if kind == "dense-16m" else _TEXT
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
     if kind == "moe":
         experts = {
             "head_dim": 32,

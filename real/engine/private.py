@@ -6,6 +6,7 @@ What is read, and what is relied on (vLLM 0.32.0; ``rollproof models verify-engi
   on with whoever holds it, also when the request is over. The first row is of prompt token ``routed_experts_prompt_start``.
 - ``IncrementalDetokenizer``: made from a request, of which it reads ``request_id``, ``prompt_token_ids``, ``sampling_params``.
 - ``CPUModelRunner``: what our plugins change in it.
+- ``vllm.v1.engine.utils.get_mp_context``: whence the process of an engine core comes.
 - Model geometry of ``model_config``.
 
 A name that is not there any more ends the process with one error that says so: whatever came of it would be a guess.
@@ -13,13 +14,15 @@ A name that is not there any more ends the process with one error that says so: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from protocol.errors import ConfigError
 from protocol.parts import RouteLayout
+from real.engine import forked
 
 T = TypeVar("T")
 
@@ -96,6 +99,35 @@ def draws_are_keyed() -> bool:
         return bool(getattr(CPUModelRunner, "rollproof_draws", False))
 
     return _read("the CPU model runner", look)
+
+
+def start_engine(arguments: dict[str, Any], forking: bool) -> Any:
+    """An ``AsyncLLM``. ``forking``: its core is a fork of this process where it can be one."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    config = AsyncEngineArgs(**arguments).create_engine_config()
+    with forked_cores() if forking and forked.can_fork() else nullcontext():
+        return AsyncLLM.from_vllm_config(config, disable_log_stats=bool(arguments.get("disable_log_stats")))
+
+
+@contextmanager
+def forked_cores() -> Iterator[None]:
+    """vLLM gets its processes from ours meanwhile."""
+
+    def look() -> Any:
+        import vllm.v1.engine.core  # so that no fork has to import it
+        from vllm.v1.engine import utils
+
+        assert vllm.v1.engine.core and utils.get_mp_context
+        return utils
+
+    utils = _read("where it gets its processes from", look)
+    before, utils.get_mp_context = utils.get_mp_context, forked.context
+    try:
+        yield
+    finally:
+        utils.get_mp_context = before
 
 
 def has_died(error: BaseException) -> bool:

@@ -47,10 +47,7 @@ async def boot(settings: EngineSettings, proof: str | None = None) -> BootedEngi
     weights = Path(settings.model) / WEIGHTS
     held = await asyncio.to_thread(file_digest, weights) if weights.exists() else ""  # in several files: nobody says
     try:
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings.arguments))
+        llm = private.start_engine(settings.arguments, forking=settings.device == environment.CPU)
     except ProtocolError:
         raise
     except Exception as error:

@@ -27,10 +27,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model says of one row. ``logprobs``: of its trained tokens, in order. Routes are counted as (token, layer)
-    pairs, of tokens that the held weights generated."""
+    """What the model says of one row. ``logprobs``: of its trained tokens, in order. ``top``: for the same tokens (likeliest
+    token, second, score of the first less that of the second); empty where that says nothing of how they were drawn. Routes
+    are counted as (token, layer) pairs, of tokens that the held weights generated."""
 
     logprobs: tuple[float, ...]
+    top: tuple[tuple[int, int, float], ...] = ()
     routes_same: int = 0
     routes_compared: int = 0
 

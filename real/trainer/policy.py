@@ -173,13 +173,24 @@ class Policy:
         loss.backward()
         losses.append(float(loss.detach()))
         same, compared = self._routes(row, out.router_logits) if routed else (0, 0)
-        return Scored(logprobs=tuple(ours.detach().tolist()), routes_same=same, routes_compared=compared)
+        top = self._top(logits.detach()) if self.settings.greedy and self._is_ours(row) else ()
+        return Scored(logprobs=tuple(ours.detach().tolist()), top=top, routes_same=same, routes_compared=compared)
+
+    def _is_ours(self, row: CanonicalRow) -> bool:
+        """Whether all of it was generated under the weights that are held."""
+        return all(version == self.step for version in token_versions(row))
+
+    def _top(self, logits: torch.Tensor) -> tuple[tuple[int, int, float], ...]:
+        """(first, second, margin) of each row of logits."""
+        scores, tokens = logits.topk(2, dim=-1)
+        margins = (scores[:, 0] - scores[:, 1]).tolist()
+        return tuple((first, second, margin) for (first, second), margin in zip(tokens.tolist(), margins, strict=True))
 
     def _routes(self, row: CanonicalRow, router_logits: Sequence[torch.Tensor]) -> tuple[int, int]:
         """(same, compared) of the tokens that the held weights were given or generated, where a row has their experts."""
         block = row.routes
         assert block is not None, "only rows with routes are asked"
-        if any(version != self.step for version in token_versions(row)):
+        if not self._is_ours(row):
             return 0, 0
         dtype = {"b": torch.int8, "h": torch.int16, "i": torch.int32}[CODES[block.dtype]]
         rows = len(block.data) // (SIZES[block.dtype] * block.layers * block.top_k)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from protocol.data_plane.rows import CanonicalRow
-from protocol.data_plane.training_rows import TrainingRow, rows_bytes, rows_file
+from protocol.data_plane.training_rows import Tops, TrainingRow, rows_bytes, rows_file, trained_places
 from real.trainer.grpo import Figures, Scored, differences, figures_of
 
 
@@ -40,6 +40,17 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     routes_same: int
     routes_compared: int
     fault: str
+
+
+def tops_of(row: CanonicalRow, scored: Scored) -> Tops | None:
+    """What was nearly drawn at each place of a row, None where nobody can say."""
+    if not scored.top:
+        return None
+    first, second = [-1] * len(row.tokens), [-1] * len(row.tokens)
+    margin: list[float | None] = [None] * len(row.tokens)
+    for place, top in zip(trained_places(row), scored.top, strict=True):
+        first[place], second[place], margin[place] = top
+    return Tops(tuple(first), tuple(second), tuple(margin))
 
 
 def step_metrics(

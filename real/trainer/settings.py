@@ -39,6 +39,7 @@ class TrainerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     same_routes_min: float | None = 0.99
     weights_kept: int = 2  # published versions of this life that stay, the newest included
     staging_list_timeout_s: float = 5.0
+    greedy: bool = False  # every token was the likeliest one: by how much is part of the rows
 
     def check(self) -> None:
         """Raises ConfigError that names every fault."""

@@ -35,7 +35,7 @@ from protocol.messages import (
 )
 from protocol.runtime import Runtime
 from real.trainer.checkpoint import OPTIMIZER_FILE, SavedState, read_state, refuse_other_model, write_policy
-from real.trainer.row_dump import RowDump, disagreement, step_metrics
+from real.trainer.row_dump import RowDump, disagreement, step_metrics, tops_of
 from real.trainer.settings import TrainerSettings
 from real.trainer.weight_folders import WeightFolders
 
@@ -114,10 +114,11 @@ class TorchTrainer:
             gradients = await self._torch(lambda: policy.accumulate(rows, scale))
             await self._agree(step, before, rows, gradients)
             logprobs = [one.logprobs for one in gradients.scored]
+            tops = [tops_of(row, one) for row, one in zip(rows, gradients.scored, strict=True)]
             trained, dumped = await self._torch(
                 lambda: (
                     tuple(map(trained_row, rows)),
-                    training_rows(self.rt.life, step, rows, logprobs, scale, chunks, staged),
+                    training_rows(self.rt.life, step, rows, logprobs, scale, chunks, staged, tops),
                 )
             )
             self._must_be_open(step)  # a group of a newer step discards this one, whatever is being awaited

@@ -21,6 +21,7 @@ from sim.explore.result import Prefix, worst
 from sim.world import World
 
 Progress = Callable[[str, int, int], None]  # (stage, done, of): stage is life-1 | classes | verify
+Watch = Callable[[int, Life], None]  # (class, restored life)
 
 
 @dataclass(kw_only=True)
@@ -70,10 +71,12 @@ class Effort:
 class Explorer:
     """One sweep under way."""
 
-    def __init__(self, setting: Setting, outcomes: Sequence[str], progress: Progress | None) -> None:
+    def __init__(self, setting: Setting, outcomes: Sequence[str], progress: Progress | None, watch: Watch | None = None) -> None:
+        """``watch`` is shown each restored life that was really run, with the number of its class, before it is forgotten."""
         self.setting = setting
         self.outcomes = tuple(outcomes)
         self.progress = progress or (lambda stage, done, of: None)
+        self.watch = watch or (lambda number, life: None)
         self.points = Points()
         self.prefix = Prefix()
         self.classes: Classes
@@ -120,6 +123,7 @@ class Explorer:
             closed = life.close(ended, self.references)
             self._account(closed)
             self._note_effects(closed.effects)
+            self.watch(number, closed)
             rest = self._rest_of(closed, life.rest_seen, number, closed.events, closed.steps)
             self._fill(row, closed.digest, closed.events, closed.steps, rest)
             return
@@ -130,6 +134,7 @@ class Explorer:
             closed = life.close(life.rest(), self.references)
             self._account(closed)
             self._note_effects(closed.effects)
+            self.watch(number, closed)
             rest = self._rests[key] = self._rest_of(closed, life.rest_seen, number, clean_events, clean_steps)
             clean = records_digest(closed.history[:clean_events])
         else:

@@ -16,7 +16,7 @@ NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["make", "somewhere", "--kind", "huge"], "--kind is 'huge': it must be one of dense, moe, vl"),
+        (["make", "somewhere", "--kind", "huge"], "--kind is 'huge': it must be one of dense, moe, vl, dense-16m"),
         (["verify-engine", "--device", "tpu"], "--device is 'tpu': it must be cpu or cuda"),
         (["make"], "Missing argument 'DIR': rollproof models make --help"),
     ],

@@ -20,9 +20,9 @@ def measured_row(pair: Pair, step: int, generation: int, profile: Profile = LOOS
     """The line of the first prompt of the step; all others must match."""
     pairs = measure(*pair.runs(), profile).pairs
     ordinal = pair.reference.row(step, generation)["ordinal"]
-    (line,) = pairs.query("ordinal == @ordinal and generation == @generation").itertuples()
-    others = pairs.query("ordinal != @ordinal or generation != @generation")
-    assert set(others["kind"]) == {"match"}
+    its = (pairs["ordinal"] == ordinal) & (pairs["generation"] == generation)
+    (line,) = pairs[its].itertuples()
+    assert set(pairs[~its]["kind"]) == {"match"}
     return line
 
 
@@ -236,6 +236,15 @@ def test_a_tool_that_replied_otherwise_to_another_question_does_not() -> None:
     assert measured_row(pair, 3, 0).kind == "unrestored"
 
 
+def test_where_one_run_does_not_say_what_its_tools_replied_rows_are_compared() -> None:
+    pair = clean_pair()
+    for row in pair.reference.rows:
+        row["tools"] = None
+    differ(pair.restored.row(3, 0), start_of(pair.restored.row(3, 0), 1))
+    line = measured_row(pair, 3, 0)
+    assert (line.kind, line.tools_equal) == ("unrestored", True)
+
+
 def test_a_reply_that_differs_though_its_digest_does_not_is_no_other_reply() -> None:
     pair = clean_pair()
     row = pair.restored.row(3, 0)
@@ -379,7 +388,12 @@ def test_a_divergence_that_is_masked_out_is_not_excused() -> None:
     pair, row = tied(2, 12)
     row["token_mask"][12] = 0
     line = measured_row(pair, 2, 2)
-    assert (line.kind, line.excuse, line.mask_equal, line.fault) == ("unrestored", "", False, "its masks differ where its tokens do")
+    assert (line.kind, line.excuse, line.mask_equal, line.fault) == (
+        "unrestored",
+        "",
+        False,
+        "its masks differ where its tokens do",
+    )
 
 
 def test_masks_that_differ_after_a_near_tie_are_its_consequence() -> None:
