@@ -15,7 +15,7 @@ from protocol import identity
 from protocol.errors import ConfigError
 from protocol.history import Record
 from real.fault_links import AT_DOORS, AT_LINKS, LinkFaults
-from real.killer.control import Control, Crash, Hold, Kill, Release, Stall
+from real.killer.control import Control, Copy, Crash, Hold, Kill, Release, Stall
 from real.recorder import Act, Trigger
 from scenarios.faults import Fault, process_names
 from scenarios.model import Scenario
@@ -52,6 +52,9 @@ def acts_of(setting: LifeSetting, process: str, links: LinkFaults | None = None)
         if fault.process == process and links is not None and fault.verb in (*AT_LINKS, *AT_DOORS):
             trigger = Trigger(process, fault.event, fault.occurrence)
             acts.setdefault(trigger, []).append(Act(fault.edge == "before", links.arming(fault, number)))
+    for number, copy in enumerate(setting.copies):  # in the place of a crash: behind all that befalls the process there
+        if copy.process == process:
+            acts.setdefault(copy, []).append(Act(False, _ask(control, Copy(process, number))))
     crash = setting.crash
     if crash is not None and crash.process == process:
         acts.setdefault(crash, []).append(Act(False, _ask(control, Crash(process))))
@@ -72,7 +75,7 @@ def fate(control: Control, fault: Fault, number: int) -> Callable[[], None]:
     raise ConfigError(f"faults: the real world cannot do {fault.verb}")
 
 
-def _ask(control: Control, question: Crash | Kill | Stall | Hold | Release) -> Callable[[], None]:
+def _ask(control: Control, question: Crash | Copy | Kill | Stall | Hold | Release) -> Callable[[], None]:
     def run() -> None:
         control.ask(question)
 

@@ -61,13 +61,20 @@ class World:
     limit_s: float = 300.0
     boot_s: float = 240.0
     ray: str = ""
+    driver: str = "real.cluster.driver"
 
     @property
     def root(self) -> Path:
         return self.folder / "run"
 
-    def life(self, number: int, crash: Trigger | None) -> RealLife:
-        """Raises LifeFailed if its processes could not be made ready."""
+    @property
+    def copies(self) -> Path:
+        """Each copy in a folder of its number: ``real.killer.copies``."""
+        return self.folder / "copies"
+
+    def life(self, number: int, crash: Trigger | None, copies: Sequence[Trigger] = ()) -> RealLife:
+        """``copies``: events at which the job is stopped, copied and continued. Raises LifeFailed if its processes could not be
+        made ready."""
         self.root.mkdir(parents=True, exist_ok=True)
         clear_removed(self.root)
         start = files_below(self.root)
@@ -86,10 +93,13 @@ class World:
                 scratch=str(scratch),
                 secret=secrets.token_hex(16),
                 crash=crash,
+                copies=tuple(copies),
+                copies_to=str(self.copies),
                 time_scale=self.time_scale,
                 limit_s=self.limit_s,
                 boot_s=self.boot_s,
                 ray=self.ray,
+                driver=self.driver,
                 options=dict(self.options),
             )
             outcome = self.supervise(setting, scratch)

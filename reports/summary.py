@@ -122,6 +122,7 @@ def print_run(console: Console, report: Mapping[str, Any], evidence: Sequence[Ev
     for life in report["lives"]:
         console.print(f"life {life['number']}: {life['outcome']} after {life['events']:,} events, {life['steps']:,} steps, "
                       f"{life['time_s']:.2f} virtual s"
+                      + (", stopped and copied there, not killed" if life.get("copied") else "")
                       + (f", {life['repeated_work']:,} effects repeated" if life.get("repeated_work") else ""),
                       style="dim")  # fmt: skip
     by_verdict: dict[str, list[str]] = {}

@@ -14,6 +14,26 @@ from mutants.excluded import excluded_of
 from protocol.judging import Verdict
 from reports.junit import junit_xml
 from rollproof import saving
+from rollproof.asked import (
+    ConfigOption,
+    CopyOption,
+    DataPlaneOption,
+    DtypeOption,
+    FaultsOption,
+    GymOption,
+    GymPythonOption,
+    JsonOption,
+    LevelOption,
+    ModelOption,
+    PartsOption,
+    RayOption,
+    ReferenceOption,
+    ScenarioArgument,
+    StrictOption,
+    TasksOption,
+    TensorParallelOption,
+    WorldOption,
+)
 from rollproof.bench import BENCHES, bench_table
 from rollproof.calibrate import calibrate_command
 from rollproof.compared import comparable
@@ -37,9 +57,10 @@ from rollproof.options import (
 )
 from rollproof.parity_cli import parity_app
 from rollproof.plausible import read_saved
-from rollproof.real_running import plan_is_real, real_options
+from rollproof.real_options import plan_is_real, real_options, with_copies
 from rollproof.running import evidence_of, names_of
 from rollproof.saving import SavedRun, SavedSweep
+from rollproof.scenarios_cli import scenarios_app
 from rollproof.showing import (
     emit,
     guarantees,
@@ -52,7 +73,6 @@ from rollproof.showing import (
 )
 from rollproof.sweeping import FinishedSweep, judge_sweep, sweep_seeds
 from rollproof.tokens import DEFAULT_SCHEDULE, code_digest, read_token
-from scenarios.files import find, library, load
 from scenarios.model import InputError
 
 app = typer.Typer(
@@ -62,24 +82,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Proves that asynchronous RL rollouts survive crashes: every crash point of a run is enumerated, restored and judged.",
 )
-scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come with rollproof, and checks of your own.")
 app.add_typer(scenarios_app, name="scenarios")
 app.add_typer(models_app, name="models")
 app.add_typer(parity_app, name="parity")
 
-ScenarioArgument = Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")]
-LevelOption = Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix: overrides the scenario's.")]
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", metavar="A,B|all", help="Sweep several levels and compare what each one loses.")
 ]
-TasksOption = Annotated[str | None, typer.Option("--tasks", help="NeMo Gym task rows, one JSON object a line.")]
-ConfigOption = Annotated[str | None, typer.Option("--config", help="A NeMo RL single-controller YAML laid over the scenario.")]
-StrictOption = Annotated[bool, typer.Option("--config-strict", help="Let the config turn saving off.")]
-FaultsOption = Annotated[str | None, typer.Option("--faults", help="A TOML file of further [[faults]].")]
 OutOption = Annotated[str | None, typer.Option("--out", help="A new folder for everything that can be judged again.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 JunitOption = Annotated[str | None, typer.Option("--junit", help="A JUnit file, one case a judge.")]
-WorldOption = Annotated[str, typer.Option("--world", help="sim or real.")]
 
 
 @app.command("sweep")
@@ -117,7 +128,7 @@ def sweep_command(
     second_crashes: Annotated[str | None, typer.Option("--second-crashes", hidden=True)] = None,
     schedules: Annotated[str | None, typer.Option("--schedules", hidden=True)] = None,
     workers: Annotated[str | None, typer.Option("--workers", hidden=True)] = None,
-    ray: Annotated[str | None, typer.Option("--ray", hidden=True)] = None,
+    ray: RayOption = None,
     budget: Annotated[str | None, typer.Option("--budget", hidden=True)] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", hidden=True)] = False,
     shard: Annotated[str | None, typer.Option("--shard", hidden=True)] = None,
@@ -186,34 +197,16 @@ def run_command(
     config_strict: StrictOption = False,
     faults: FaultsOption = None,
     world: WorldOption = "sim",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="dense|moe|vl|dense-16m|PATH", help="Real: what the workers serve and the trainer trains."
-        ),
-    ] = None,
-    data_plane: Annotated[
-        str | None, typer.Option("--data-plane", metavar="transfer-queue|sqlite", help="Real: where rows are kept.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Real: of the engine and the trainer.")
-    ] = None,
-    tensor_parallel: Annotated[
-        int | None, typer.Option("--tensor-parallel", metavar="N", help="Real: GPUs that one engine is spread over.")
-    ] = None,
-    gym: Annotated[
-        str | None, typer.Option("--gym", metavar="nemo-gym", help="Real: a released NeMo Gym plays the episodes.")
-    ] = None,
-    gym_python: Annotated[
-        str | None, typer.Option("--gym-python", metavar="PATH", help="Real: the interpreter that NeMo Gym is installed for.")
-    ] = None,
-    ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Real: a Ray cluster to use.")] = None,
-    parts: Annotated[
-        str | None, typer.Option("--parts", metavar="MODULE:FUNCTION", help="Real: equipment of your own for the processes.")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option("--reference", metavar="DIR", help="Real: use the reference of a saved run again.")
-    ] = None,
+    model: ModelOption = None,
+    data_plane: DataPlaneOption = None,
+    dtype: DtypeOption = None,
+    tensor_parallel: TensorParallelOption = None,
+    gym: GymOption = None,
+    gym_python: GymPythonOption = None,
+    ray: RayOption = None,
+    parts: PartsOption = None,
+    reference: ReferenceOption = None,
+    copy: CopyOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
@@ -230,6 +223,7 @@ def run_command(
         ray=ray,
         parts=parts,
         reference=reference,
+        copy=copy or None,
     )
     if seed is not None:
         seeds_of(seed, None)
@@ -246,6 +240,7 @@ def run_command(
         if fail:
             raise InputError("--fail is given with --world real: write it as a fault of the scenario")
         plan_is_real(plan)
+        real = with_copies(real, copy or (), loaded, out)
     schedule = token.schedule if token else DEFAULT_SCHEDULE
     finish_run(loaded, command, seed or 0, plan, out, json, junit, schedule=schedule, extra={}, real=real)
 
@@ -328,42 +323,6 @@ def report_command(
         assert file is not None  # a path was given
         file.write_text(page_of(saved), encoding="utf-8")
     emit({"report": str(page), "verdict": saved.result["verdict"]} if json else str(page))
-
-
-@scenarios_app.command("list")
-def scenarios_list(json: JsonOption = False) -> None:
-    """Name, tags and source of each scenario of the library."""
-    rows = []
-    for name in library():
-        scenario = load(name).scenario
-        rows.append({"name": name, "tags": list(scenario.tags), "source": scenario.source})
-    if json:
-        emit({"scenarios": rows})
-        return
-    for row in rows:
-        emit(f"{row['name']:20s} {', '.join(row['tags']):16s} {row['source']}")
-
-
-@scenarios_app.command("show")
-def scenarios_show(name: ScenarioArgument, json: JsonOption = False) -> None:
-    """The scenario's file; with --json the whole scenario as it is run."""
-    loaded = load(name)
-    if json:
-        emit({**msgspec.to_builtins(loaded.scenario), "digest": loaded.scenario.digest})
-        return
-    emit(find(name).read_text(encoding="utf-8").rstrip())
-
-
-@scenarios_app.command("check")
-def scenarios_check(file: Annotated[str, typer.Argument(metavar="FILE")], json: JsonOption = False) -> None:
-    """Whether a scenario file is right; every fault is named at once."""
-    loaded, _ = read_scenario(file, None, None, None, False, None)
-    scenario = loaded.scenario
-    if json:
-        emit({"ok": True, "name": scenario.name, "digest": scenario.digest})
-        return
-    load_text = f"level {scenario.job.target_level}, {len(scenario.tasks)} tasks, {len(scenario.faults)} faults"
-    emit(f"{file}: ok: {scenario.name}, {load_text}")
 
 
 @app.command("doctor")

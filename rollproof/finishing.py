@@ -12,7 +12,8 @@ from reports.junit import junit_xml
 from rollproof import saving
 from rollproof.command import Command
 from rollproof.judging import judge_saved
-from rollproof.real_running import RealOptions, run_real
+from rollproof.real_options import RealOptions
+from rollproof.real_running import run_real
 from rollproof.running import FinishedRun, evidence_of, run_and_save
 from rollproof.showing import guarantees, run_report, show_run, show_timeline, tell, warn
 from scenarios.files import Loaded

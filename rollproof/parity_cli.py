@@ -8,9 +8,27 @@ from typing import Annotated
 import typer
 
 from rollproof import saving
+from rollproof.asked import (
+    ConfigOption,
+    DataPlaneOption,
+    DtypeOption,
+    FaultsOption,
+    GymOption,
+    GymPythonOption,
+    JsonOption,
+    LevelOption,
+    ModelOption,
+    PartsOption,
+    RayOption,
+    ReferenceOption,
+    StrictOption,
+    TasksOption,
+    TensorParallelOption,
+    WorldOption,
+)
 from rollproof.loading import other_scenario, read_scenario
 from rollproof.options import NO_CRASH, outcomes_of, plan_of_option, plan_of_run, points_of, seeds_of, spare_inputs
-from rollproof.real_running import plan_is_real, real_options
+from rollproof.real_options import plan_is_real, real_options
 from rollproof.showing import progress_bar
 from rollproof.tokens import DEFAULT_SCHEDULE, shown
 from scenarios.model import InputError
@@ -24,7 +42,6 @@ ProfileOption = Annotated[
     str | None, typer.Option("--profile", metavar="NAME|FILE", help="exact, fp32, bf16, a calibrated one, or a TOML file.")
 ]
 OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="A new folder: evidence, report, figures, page.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 JunitOption = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="A JUnit file, one case a gate.")]
 EarlierOption = Annotated[
     list[str] | None,
@@ -70,7 +87,7 @@ def compare_command(
             expects_restore=not no_restore,
         )
         packed = measured(runs[0], runs[1], numbers, about)
-        if folder is not None:
+        if folder is not None and isinstance(packed, dict):
             saving.write_packed(folder, packed)
     raise typer.Exit(EXIT[finish(packed, None if out is None else Path(out), json, junit, before)])
 
@@ -78,9 +95,9 @@ def compare_command(
 @parity_app.command("run")
 def run_command(
     scenario: Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")],
-    world: Annotated[str, typer.Option("--world", help="sim or real.")] = "sim",
+    world: WorldOption = "sim",
     profile: ProfileOption = None,
-    level: Annotated[str | None, typer.Option("--level", help="rollout, sibling, turn or prefix.")] = None,
+    level: LevelOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Default 0, or the token's.")] = None,
     crash: Annotated[
         str | None,
@@ -91,23 +108,19 @@ def run_command(
         typer.Option("--points", metavar="all|N", help="Compare at all crash points of a sweep, or N spread over them."),
     ] = None,
     disk: Annotated[str | None, typer.Option("--disk", help="With --points: none, all, or both when left out.")] = None,
-    tasks: Annotated[str | None, typer.Option("--tasks", help="NeMo Gym task rows, one JSON object a line.")] = None,
-    config: Annotated[str | None, typer.Option("--config", help="A NeMo RL single-controller YAML laid over.")] = None,
-    config_strict: Annotated[bool, typer.Option("--config-strict", help="Let the config turn saving off.")] = False,
-    faults: Annotated[str | None, typer.Option("--faults", help="A TOML file of further [[faults]].")] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="dense|moe|vl|PATH", help="Real: what is served.")] = None,
-    data_plane: Annotated[
-        str | None, typer.Option("--data-plane", metavar="transfer-queue|sqlite", help="Real: where rows are kept.")
-    ] = None,
-    gym: Annotated[str | None, typer.Option("--gym", metavar="nemo-gym", help="Real: a released NeMo Gym.")] = None,
-    gym_python: Annotated[
-        str | None, typer.Option("--gym-python", metavar="PATH", help="Real: the interpreter NeMo Gym is installed for.")
-    ] = None,
-    ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="Real: a Ray cluster to use.")] = None,
-    parts: Annotated[str | None, typer.Option("--parts", metavar="MODULE:FUNCTION", help="Real: equipment of your own.")] = None,
-    reference: Annotated[
-        str | None, typer.Option("--reference", metavar="DIR", help="Real: use the reference of a saved run again.")
-    ] = None,
+    tasks: TasksOption = None,
+    config: ConfigOption = None,
+    config_strict: StrictOption = False,
+    faults: FaultsOption = None,
+    model: ModelOption = None,
+    data_plane: DataPlaneOption = None,
+    dtype: DtypeOption = None,
+    tensor_parallel: TensorParallelOption = None,
+    gym: GymOption = None,
+    gym_python: GymPythonOption = None,
+    ray: RayOption = None,
+    parts: PartsOption = None,
+    reference: ReferenceOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
@@ -115,7 +128,16 @@ def run_command(
 ) -> None:
     """Run the reference, the crash and the restore, and compare; with --points at every crash point of a simulated run."""
     real = real_options(
-        world, model=model, data_plane=data_plane, gym=gym, gym_python=gym_python, ray=ray, parts=parts, reference=reference
+        world,
+        model=model,
+        data_plane=data_plane,
+        dtype=dtype,
+        tensor_parallel=tensor_parallel,
+        gym=gym,
+        gym_python=gym_python,
+        ray=ray,
+        parts=parts,
+        reference=reference,
     )
     if seed is not None:
         seeds_of(seed, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from protocol.judging import Verdict
 from reports.parity.summary import comparison_junit, print_comparison
 from reports.parity.written import REPORT_FILE, Drawn, Earlier, write_pictures, write_report
 from rollproof import saving
-from rollproof.parity_saving import About, SavedComparison, pack_comparison, unpack_comparison
+from rollproof.parity_saving import About, pack_comparison, unpack_comparison, versions
 from rollproof.saving import Packed
 from rollproof.showing import emit, reader_may_leave, stdout, tell
 from scenarios.model import InputError
@@ -33,12 +33,25 @@ def read_profile(name: str) -> Profile:
         raise InputError(f"--profile: {error}") from None
 
 
-def measured(reference: Run, restored: Run, profile: Profile, about: About) -> Packed:
+class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
+    """Measuring crashed: nothing is known, and nothing can be judged later."""
+
+    about: About
+    profile: Profile
+    facts: tuple[dict[str, Any], dict[str, Any]]
+    reason: str
+
+
+def measured(reference: Run, restored: Run, profile: Profile, about: About) -> Packed | Unmeasured:
     """Everything that the comparison is judged by, as files. Raises InputError for rows that cannot be read."""
     try:
         comparison = comparison_of(reference, restored, profile)
-    except ProtocolError as error:
+    except (ProtocolError, InputError) as error:
         raise InputError(str(error)) from None
+    except Exception as error:  # a fault of ours is never a verdict on the runs
+        facts = (asdict(reference.facts), asdict(restored.facts))
+        reason = f"measuring crashed: {type(error).__name__}: {error}"
+        return Unmeasured(about=about, profile=profile, facts=facts, reason=reason)
     return pack_comparison(comparison, about)
 
 
@@ -49,20 +62,23 @@ def judged(packed: Packed, where: str = "") -> tuple[dict[str, Any], Comparison]
     try:
         report = judge(comparison, about.expects_restore).as_json()
     except Exception as error:  # whatever it is: nothing is known then, and what was measured is kept
-        report = _knows_nothing(saved, f"judging crashed: {type(error).__name__}: {error}")
+        report = _knows_nothing(saved.profile, saved.facts, f"judging crashed: {type(error).__name__}: {error}")
     if about.unknown:  # what was seen is not what was asked for (a crash that did not fire)
         report["unknown_because"] = [*about.unknown, *report["unknown_because"]]
         report["verdict"] = Verdict.UNKNOWN.value
-    beside = {"scenario": about.scenario, "command": about.command, "token": about.token, "words": list(about.words),
-              "notes": list(about.notes), "versions": saved.versions}  # fmt: skip
-    return {**report, **beside}, comparison
+    return {**report, **_beside(about, saved.versions)}, comparison
 
 
-def _knows_nothing(saved: SavedComparison, reason: str) -> dict[str, Any]:
+def _beside(about: About, versions: Mapping[str, str]) -> dict[str, Any]:
+    return {"scenario": about.scenario, "command": about.command, "token": about.token, "words": list(about.words),
+            "notes": list(about.notes), "versions": dict(versions)}  # fmt: skip
+
+
+def _knows_nothing(profile: Profile, facts: tuple[dict[str, Any], dict[str, Any]], reason: str) -> dict[str, Any]:
     counts = {name: 0 for name in ("restored_calls", "matched_outright", "other_weights", "excused")}
     return {
-        "format": 1, "verdict": Verdict.UNKNOWN.value, "profile": msgspec.to_builtins(saved.profile), "reference": saved.facts[0],
-        "restored": saved.facts[1], **counts, "excuses": [], "gates": [], "rows": {}, "unknown_because": [reason],
+        "format": 1, "verdict": Verdict.UNKNOWN.value, "profile": msgspec.to_builtins(profile), "reference": facts[0],
+        "restored": facts[1], **counts, "excuses": [], "gates": [], "rows": {}, "unknown_because": [reason],
     }  # fmt: skip
 
 
@@ -85,12 +101,17 @@ def write_all(folder: Path, report: Mapping[str, Any], comparison: Comparison, e
         tell(f"warning: the page could not be made ({type(error).__name__}: {error}): {REPORT_FILE} is there")
 
 
-def finish(packed: Packed, folder: Path | None, json: bool, junit: str | None, earlier: Earlier) -> str:
+def finish(packed: Packed | Unmeasured, folder: Path | None, json: bool, junit: str | None, earlier: Earlier) -> str:
     """Judge, write beside the evidence (below ``folder``, if there is one), print. Gives the verdict."""
     where = "" if folder is None else f"{folder}/"
-    report, comparison = judged(packed, where)
-    if folder is not None:
-        write_all(folder, report, comparison, earlier)
+    if isinstance(packed, Unmeasured):
+        report = {**_knows_nothing(packed.profile, packed.facts, packed.reason), **_beside(packed.about, versions())}
+        if folder is not None:
+            write_report(folder, report)
+    else:
+        report, comparison = judged(packed, where)
+        if folder is not None:
+            write_all(folder, report, comparison, earlier)
     with saving.out_file(junit, "--junit") as junit_file:
         if junit_file is not None:
             junit_file.write_bytes(comparison_junit(report))

@@ -14,7 +14,8 @@ from rollproof.command import Command
 from rollproof.parity_finishing import finish, measured, renamed
 from rollproof.parity_reading import saved_pair
 from rollproof.parity_saving import About
-from rollproof.real_running import RealOptions, run_real
+from rollproof.real_options import RealOptions
+from rollproof.real_running import run_real
 from rollproof.running import run_and_save, token_of
 from rollproof.saving import SavedRun
 from rollproof.showing import tell, warn
@@ -69,7 +70,7 @@ def run_and_compare(
         place = "" if kept is None else f"{kept}, "  # a folder that is thrown away says nothing
         reference, restored = renamed(reference, f"{place}reference"), renamed(restored, f"{place}crashed and restored")
         packed = measured(reference, restored, profile, about)
-        if kept is not None:
+        if kept is not None and isinstance(packed, dict):
             saving.write_packed(kept, packed)
         return finish(packed, kept, json, junit, earlier)
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from parity.compare import Result, comparison_of, judge
 from parity.profile import Profile
@@ -24,10 +22,9 @@ from parity.vacuity import of_one_point
 from protocol.errors import ProtocolError
 from protocol.history import OptimizerApplied
 from protocol.judging import RunStatus, Verdict
-from reports.parity.summary import comparison_junit, gate_lines
-from reports.parity.words import shown
+from reports.parity.summary import comparison_junit
+from reports.parity.swept import print_swept
 from reports.parity.written import write_report
-from reports.summary import COLOURS, coloured
 from rollproof import saving
 from rollproof.command import Command
 from rollproof.parity_reading import run_of_lives
@@ -138,7 +135,10 @@ class Swept:
         try:
             comparison = comparison_of(self.reference, restored, self.profile)
         except ProtocolError as error:
-            raise InputError(f"{typed(self.command, self.loaded, self.seed, plan, self.named, False)}: {error}") from None
+            raise InputError(f"{self._command(plan)}: {error}") from None
+        except Exception as error:  # a fault of ours is never a verdict on the runs
+            self.compared[number] = unmeasured_life(number, plan, f"measuring crashed: {type(error).__name__}: {error}")
+            return
         found = compared_life(number, plan, judge(comparison))
         before = {one.verdict for one in self.compared.values()}
         self.compared[number] = found
@@ -245,6 +245,11 @@ def compared_life(number: int, plan: Plan, result: Result) -> ComparedLife:
     return ComparedLife(number=number, plan=plan, verdict=verdict, why=tuple(why), report=result.as_json())
 
 
+def unmeasured_life(number: int, plan: Plan, reason: str) -> ComparedLife:
+    report: dict[str, Any] = {**dict.fromkeys(SUMS, 0), "rows": {}, "gates": [], "excuses": []}
+    return ComparedLife(number=number, plan=plan, verdict=Verdict.UNKNOWN, why=(reason,), report=report)
+
+
 def gates_of(lives: Sequence[ComparedLife]) -> list[dict[str, Any]]:
     """One row a gate over all lives: ``value`` counts the lives in which it broke."""
     names = list(dict.fromkeys(gate["name"] for life in lives for gate in life.report["gates"]))
@@ -267,45 +272,3 @@ def gates_of(lives: Sequence[ComparedLife]) -> list[dict[str, Any]]:
 def _counts(verdicts: Mapping[Verdict, int]) -> dict[str, int]:
     names = {"held": Verdict.HELD, "broken": Verdict.BROKEN, "unknown": Verdict.UNKNOWN, "vacuous": Verdict.NOT_REACHED}
     return {name: verdicts.get(verdict, 0) for name, verdict in names.items()}
-
-
-def print_swept(console: Console, report: Mapping[str, Any]) -> None:
-    """The verdict first; the last line is the command that shows the first failure."""
-    head = Text.assemble("parity sweep ", (report["scenario"], "bold"), f" at level {report['level']} under profile ",
-                         f"{report['profile']['name']}: ", coloured(report["verdict"]))  # fmt: skip
-    console.print(head)
-    points, compared = report["points"], report["compared"]
-    lines = [
-        ("crash points", f"{report['crash_points']:,} ({report['judged']:,} judged): {_words(points)}"),
-        ("classes", f"{report['classes']:,}"),
-        ("lives compared", f"{report['lives']:,}: {_words(compared)}"),
-        ("rows", shown(report["rows"])),
-        ("restored calls", f"{report['restored_calls']:,}; restored rows matched outright {report['matched_outright']:,}"),
-        ("excused", f"{report['excused']:,}" + (f": {shown(report['excuses'])}" if report["excuses"] else "")),
-        ("of other weights", f"{report['other_weights']:,}"),
-    ]
-    for name, value in lines:
-        console.print(Text.assemble((f"{name:20s}", "dim"), value), soft_wrap=True)
-    titles = ("held", "broken", "unknown", "n/a")
-    console.print(Text(f"{'gate':24s} {'verdict':8s}" + "".join(f"{title:>9s}" for title in titles), "dim"), soft_wrap=True)
-    for gate in report["gates"]:
-        counts = "".join(f"{gate[name]:9,}" for name in ("held", "broken", "unknown", "not_applicable"))
-        verdict = Text(f"{gate['verdict']:8s}", COLOURS.get(gate["verdict"], ""))
-        console.print(Text.assemble(f"{gate['name']:24s} ", verdict, counts), soft_wrap=True)
-    for reason, count in report["vacuous"].items():
-        console.print(Text(f"nothing to compare in {count:,} lives: {reason}", "dim"), soft_wrap=True)
-    for reason in report["unknown_because"]:
-        console.print(Text(f"! {reason}", style="yellow"), soft_wrap=True)
-    if report["failures"]:
-        first = report["failures"][0]
-        console.print()
-        what = f"{first['verdict']} at {first['points']:,} points, first: {first['words']}"
-        console.print(Text(what), soft_wrap=True)
-        for gate in first["gates"]:
-            for line in gate_lines(gate):
-                console.print(Text(line), soft_wrap=True)
-        console.print(Text(f"  show it: {first['command']}"), soft_wrap=True)
-
-
-def _words(counts: Mapping[str, int]) -> str:
-    return f"{counts['held']:,} held, {counts['broken']:,} broken, {counts['unknown']:,} unknown, {counts['vacuous']:,} vacuous"

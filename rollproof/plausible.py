@@ -204,6 +204,8 @@ def _lives_faults(run: SavedRun) -> Iterator[str]:
             yield f"life-{number}.fired is false, and there is a life after it"
         elif asked and last and life.fired:
             yield f"life-{number} crashed, and the life after it is missing"
+        if life.copied and (run.world != "real" or number > 1 or not life.fired):
+            yield f"life-{number} says that it was copied: only a crashed life 1 of a real run can be"
         if number > 1 and life.external[0] != run.lives[number - 2].external[1]:
             yield f"life-{number}.external does not begin with what the life before it left outside the job"
         if (life.status.outcome == "crashed") is not bool(life.fired):

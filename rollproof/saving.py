@@ -53,7 +53,8 @@ class SavedLife(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """One life of a saved run. ``name`` is the stem of its files; ``fired`` is None where no crash was asked for.
 
     ``effects``: of each fault of this life, by its place in the scenario, '' if it took effect, else why not. ``external``:
-    what outside services held at its start, and at its end.
+    what outside services held at its start, and at its end. ``copied``: it was not killed, but stopped and copied at ``address``
+    while the reference, whose beginning it is, went on.
     """
 
     name: str
@@ -66,6 +67,7 @@ class SavedLife(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     time_s: float
     effects: dict[int, str] = {}
     external: tuple[External, External] = (NOTHING, NOTHING)
+    copied: bool = False
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -47,7 +47,7 @@ def run_report(saved: SavedRun, judged: JudgedRun, evidence: list[Evidence]) -> 
         "history_hash": judged.history_hash,
         "lives": [
             {"number": life.number, "outcome": life.status.outcome, "error": life.status.error, "fired": life.fired,
-             "address": life.address, "events": life.events, "steps": life.steps, "time_s": life.time_s,
+             "address": life.address, "copied": life.copied, "events": life.events, "steps": life.steps, "time_s": life.time_s,
              "repeated_work": effects_again(records)}
             for life, records in zip(saved.lives, judged.histories, strict=True)
         ],

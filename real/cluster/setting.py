@@ -17,7 +17,8 @@ class LifeSetting(msgspec.Struct, frozen=True, kw_only=True):
     """``parts`` names the function that equips a process, ``module:function`` (``real.cluster.host.Equip``); ``options`` are for
     it. ``time_scale``: real seconds a second of the core. ``limit_s``: real seconds that the life may take after its processes
     have booted, ``boot_s`` those before. ``ray``: address of a cluster to use ('': one of its own). ``secret``: minted for this
-    life, in its control tokens; whoever can read this file can steer the job."""
+    life, in its control tokens; whoever can read this file can steer the job. ``copies``: events at which the job is stopped,
+    what it has on disk copied below the folder ``copies_to``, and the job continued. ``driver``: module that runs the life."""
 
     scenario: Scenario
     root: str
@@ -30,10 +31,13 @@ class LifeSetting(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
     secret: str = ""
     crash: Trigger | None = None
+    copies: tuple[Trigger, ...] = ()
+    copies_to: str = ""
     time_scale: float = 1.0
     limit_s: float = 300.0
     boot_s: float = 240.0
     ray: str = ""
+    driver: str = "real.cluster.driver"
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def write(self, path: Path) -> None:

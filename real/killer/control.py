@@ -49,6 +49,13 @@ class Release(Ask, frozen=True):
     fault: int
 
 
+class Copy(Ask, frozen=True):
+    """Stop the whole job, copy what it has on disk, and let it go on. ``number``: which copy of the life's setting it is."""
+
+    process: str
+    number: int
+
+
 class Armed(Ask, frozen=True):
     """A fault on messages waits for one of them."""
 
@@ -99,7 +106,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Asked = Union[  # noqa: UP007
-    Crash, Kill, Stall, Hold, Release, Armed, InVain, Told, Booted, Follow, Died, StartAgain
+    Crash, Kill, Stall, Hold, Release, Copy, Armed, InVain, Told, Booted, Follow, Died, StartAgain
 ]  # fmt: skip
 
 read_ask = msgspec.json.Decoder(Asked).decode

@@ -18,10 +18,16 @@ import psutil
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 20.0  # until a killed process must be gone
+STILL_S = 10.0  # until a stopped one must stand still: a write that was under way ends first
+STANDING = b"TtZXx"  # states of a thread that does nothing more: stopped, or dead
 
 
 class NotDead(Exception):
     """Processes of a job outlived SIGKILL. One string: which."""
+
+
+class NotStill(Exception):
+    """A process went on after SIGSTOP. One string: which."""
 
 
 def adopt_orphans() -> None:
@@ -85,6 +91,25 @@ def stop_all(pids: Iterable[int], mark: str = "") -> dict[int, psutil.Process]:
             return stopped
         send(new.values(), signal.SIGSTOP)
         stopped.update(new)
+
+
+def moving(pid: int) -> bool:
+    """Whether a thread of it may still do something: one that is inside a system call stops when it comes out, not before."""
+    try:
+        states = [path.read_bytes().rpartition(b")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return True  # a thread has just ended: look again
+    return any(state not in STANDING for state in states)
+
+
+def wait_until_still(pids: Iterable[int]) -> None:
+    """Until no thread of these stopped processes moves any more. Raises NotStill."""
+    deadline = time.monotonic() + STILL_S
+    for pid in pids:
+        while moving(pid):
+            if time.monotonic() > deadline:
+                raise NotStill(f"process {pid} of the job did not stand still {STILL_S:g} s after SIGSTOP")
+            time.sleep(0.002)
 
 
 def kill_all(pids: Iterable[int], mark: str = "") -> list[int]:

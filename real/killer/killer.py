@@ -6,6 +6,7 @@ as process ``job``, as the simulator's world does.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -13,12 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from signal import SIGCONT
 
+import psutil
+
 from protocol.history import Event, FaultInjected, ProcessContinued, ProcessKilled, ProcessStalled
 from real.killer.control import (
     Answer,
     Armed,
     Ask,
     Booted,
+    Copy,
     Crash,
     Died,
     Follow,
@@ -32,7 +36,8 @@ from real.killer.control import (
     encode,
     read_ask,
 )
-from real.killer.family import kill_all, send, stop_all
+from real.killer.copies import Copied, Copier
+from real.killer.family import NotStill, kill_all, send, stop_all, wait_until_still
 from real.recorder import Recorder
 
 JOB = "job"
@@ -40,9 +45,20 @@ ARMED_ONLY = "it was armed, and what it waits for never came"
 
 
 class Killer:
-    """``crash`` is called once, by the thread of whoever asked for it: it never returns to the asker."""
+    """``crash`` is called once, by the thread of whoever asked for it: it never returns to the asker. ``mark``: the job's, in the
+    environment of its processes. ``copier`` makes the copies that are asked for."""
 
-    def __init__(self, path: Path, history: Path, life: int, time_scale: float, crash: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        history: Path,
+        life: int,
+        time_scale: float,
+        crash: Callable[[str], None],
+        *,
+        mark: str = "",
+        copier: Copier | None = None,
+    ) -> None:
         self.path = path
         self.recorder = Recorder(history, life)
         self.time_scale = time_scale
@@ -51,6 +67,10 @@ class Killer:
         self.incarnations: dict[str, int] = {}
         self.dead: set[str] = set()
         self.effects: dict[int, str] = {}  # of each fault that did something: '' if it took effect, else why not yet
+        self.copies: dict[int, Copied] = {}
+        self._mark = mark
+        self._copier = copier
+        self._stalled: dict[str, dict[int, psutil.Process]] = {}  # who stands still because of a fault
         self._crash = crash
         self._lock = threading.Lock()
         self._released: dict[int, threading.Event] = {}
@@ -111,6 +131,8 @@ class Killer:
                 self._hold(process, fault)
             case Release(fault):
                 self._event(fault).set()
+            case Copy(_, number):
+                self._copy(number)
             case Armed(verb, detail, fault):
                 with self._lock:
                     self.effects.setdefault(fault, ARMED_ONLY)
@@ -158,12 +180,14 @@ class Killer:
             if pid is None or process in self.dead:
                 self.effects[fault] = f"{process} was not alive, or stood still already"
                 return
-            stopped = stop_all([pid])
+            stopped = self._stalled[process] = stop_all([pid])
             self.record(ProcessStalled(process, for_s))
         self._took_effect(fault, "stall", f"{process} stands still for {for_s:g} s")
 
         def go_on() -> None:
             with self._lock:
+                if self._stalled.get(process) is stopped:
+                    del self._stalled[process]
                 if process not in self.dead:
                     self.record(ProcessContinued(process))
                     send(stopped.values(), SIGCONT)
@@ -182,6 +206,23 @@ class Killer:
         with self._lock:
             self.record(ProcessContinued(process))
         self._took_effect(fault, "hold", f"{process} goes on")
+
+    def _copy(self, number: int) -> None:
+        """Nothing of it is recorded: the history must be what a kill here leaves. The lock is held all the while, so that no
+        fault that this killer works records anything, and none lets a process go on."""
+        assert self._copier is not None, "a copy is asked for by whoever named its folder"
+        with self._lock:
+            began, wrong, effects = time.monotonic(), "", dict(self.effects)
+            stopped = stop_all([os.getpid()], self._mark)
+            try:
+                wait_until_still(stopped)
+                self._copier.copy(number)
+            except (NotStill, OSError) as error:
+                wrong = str(error)
+            finally:
+                stalled = {pid for still in self._stalled.values() for pid in still}
+                send([process for pid, process in stopped.items() if pid not in stalled], SIGCONT)
+            self.copies[number] = Copied(stood_s=time.monotonic() - began, effects=effects, wrong=wrong)
 
     def _tell(self, news: Ask) -> None:
         for connection in self._followers:

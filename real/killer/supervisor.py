@@ -19,6 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from real.cluster.setting import MARK, read_setting
+from real.killer.copies import Copied, Copier
 from real.killer.family import adopt_orphans, kill_all
 from real.killer.killer import Killer
 
@@ -27,13 +28,14 @@ GRACE_S = 20.0  # for a driver to leave by itself after its life's limit
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """``fired``: who asked for the crash ('': nobody). ``killed``: processes that had to be killed. ``exit``: the driver's code,
-    None if it was killed."""
+    None if it was killed. ``copies``: those that were asked for, by their number in the setting."""
 
     fired: str
     killed: int
     exit: int | None
     killed_s: float
     effects: dict[int, str]
+    copies: dict[int, Copied] = {}
 
 
 def main(path: Path) -> NoReturn:
@@ -47,11 +49,15 @@ def main(path: Path) -> NoReturn:
             fired.append(process)
             over.set()
 
-    killer = Killer(Path(setting.control), Path(setting.history), setting.life, setting.time_scale, crash)
+    history = Path(setting.history)
+    killer = Killer(
+        Path(setting.control), history, setting.life, setting.time_scale, crash, mark=setting.mark,
+        copier=Copier(root=Path(setting.root), history=history, into=Path(setting.copies_to)),
+    )  # fmt: skip
     environment = {**os.environ, MARK: setting.mark}
     with open(Path(setting.scratch) / "driver.log", "wb") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "real.cluster.driver", str(path)],
+            [sys.executable, "-m", setting.driver, str(path)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
         )  # fmt: skip
     ended: list[int] = []
@@ -75,6 +81,7 @@ def main(path: Path) -> NoReturn:
         exit=ended[0] if left_by_itself else None,
         killed_s=time.monotonic() - began,
         effects=killer.effects,
+        copies=killer.copies,
     )
     killer.close()
     with contextlib.suppress(ChildProcessError):  # the dead that were inherited: nobody else would take them in

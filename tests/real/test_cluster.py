@@ -23,9 +23,10 @@ from protocol.external import NOTHING
 from protocol.history import FaultInjected, ProcessKilled, ProcessStarted, Restored, RunEnded
 from protocol.judging import Durable, Panel
 from real.cluster.setting import LifeSetting
+from real.killer.copies import LINES, TREE, copy_tree
 from real.killer.family import marked
 from real.lives import RealLife, World, environment
-from real.recorder import Trigger
+from real.recorder import Trigger, read_history
 from scenarios.faults import Fault
 from scenarios.files import load
 from scenarios.model import Scenario
@@ -84,6 +85,26 @@ def test_a_job_that_is_killed_leaves_nobody_and_the_next_life_restores(tmp_path:
     assert any(isinstance(record.event, Restored) for record in second.records)
     assert any(isinstance(record.event, RunEnded) for record in second.records)
     for life in (first, second):
+        assert [violation.message for violation in judged(life, scenario).violations] == []
+
+
+def test_a_job_that_is_stopped_and_copied_goes_on_and_its_copy_is_restored(tmp_path: Path) -> None:
+    scenario, at = small(), Trigger("gym-0", "AdmissionClosed", 2)
+    lives = world(tmp_path / "reference", scenario)
+    whole = lives.life(1, None, [at])
+    assert whole.status.outcome == "ended", last(whole)
+    assert whole.outcome.copies[0].wrong == "" and whole.outcome.copies[0].stood_s < 10.0
+    copied = read_history(lives.copies / "0" / LINES)
+    assert copied == whole.records[: len(copied)] and len(copied) < len(whole.records)
+    own = [type(record.event).__name__ for record in copied if record.process == at.process]
+    assert own[-1] == at.kind and own.count(at.kind) == at.n
+    restoring = world(tmp_path / "restored", scenario)
+    restoring.folder.mkdir()
+    copy_tree(lives.copies / "0" / TREE, restoring.root)
+    second = restoring.life(2, None)
+    assert second.status.outcome == "ended", last(second)
+    assert any(isinstance(record.event, Restored) for record in second.records)
+    for life in (whole, second):
         assert [violation.message for violation in judged(life, scenario).violations] == []
 
 

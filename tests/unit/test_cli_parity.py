@@ -284,3 +284,20 @@ def test_a_saved_run_is_compared_with_another_of_its_scenario_and_seed_alone(
     capsys.readouterr()
     assert main(["parity", "compare", other, crashed]) == 2
     assert "seed 1, B is of scenario small" in capsys.readouterr().err
+
+
+def test_a_measure_that_crashes_is_unknown_and_never_a_verdict_on_the_runs(
+    compare: Callable[..., int], small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rollproof import parity_sweeping
+
+    def fall(*_: Any, **__: Any) -> Any:
+        raise IndexError("out of rows")
+
+    for module in (parity_finishing, parity_sweeping):
+        monkeypatch.setattr(module, "comparison_of", fall)
+    assert compare("--profile", "exact", "--json", "--out", str(tmp_path / "out")) == 3
+    assert printed(capsys)["unknown_because"] == ["measuring crashed: IndexError: out of rows"]
+    assert json.loads((tmp_path / "out" / "parity-report.json").read_text())["verdict"] == "UNKNOWN"
+    assert main(["parity", "run", small, "--points", "3", "--json"]) == 3
+    assert any(reason.startswith("measuring crashed: IndexError") for reason in printed(capsys)["unknown_because"])
