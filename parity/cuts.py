@@ -31,7 +31,7 @@ class Cuts:
         names = ("life", "ordinal", "generation")
         self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
         self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")
-        self._said: dict[int, tuple[bool, str, str]] = {}
+        self._said: dict[int, tuple[bool, bool, str, str]] = {}
 
     def places(self, batch: Batch, number: int, tokens: Any, mask: Any, logprobs: Any) -> list[Place]:
         """Of the ``number``-th row of the batch, whose token columns are given; in the order of its calls. One call of it has one
@@ -48,7 +48,7 @@ class Cuts:
         for one in lines:
             place = located(row, self._lines[one])
             trained = str(routes[place.number]) if 0 <= place.number < len(routes) and not place.absent else ""
-            self._said[one] = (not place.fault, place.fault, trained)
+            self._said[one] = (not place.fault, place.absent, place.fault, trained)
             if place.start >= 0:
                 found[place.number] = place
             else:
@@ -58,9 +58,9 @@ class Cuts:
         return [*lost, *sorted(found.values(), key=lambda place: place.start)]
 
     def calls(self) -> pd.DataFrame:
-        """``RESTORED`` with ``located``, ``fault`` and ``trained_routes``."""
-        said = [self._said.get(number, (False, NO_ROW, "")) for number in range(len(self._lines))]
-        columns = {"located": bool, "fault": str, "trained_routes": str}
+        """``RESTORED`` with ``located``, ``absent``, ``fault`` and ``trained_routes``."""
+        said = [self._said.get(number, (False, False, NO_ROW, "")) for number in range(len(self._lines))]
+        columns = {"located": bool, "absent": bool, "fault": str, "trained_routes": str}
         table = self._table if len(self._table.columns) else pd.DataFrame(columns=list(RESTORED))
         return table.assign(
             **{name: pd.Series([line[place] for line in said], dtype=kind) for place, (name, kind) in enumerate(columns.items())}
