@@ -7,7 +7,6 @@ generated; every call has its own key, and as many routes and media digests as t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,7 @@ def _coverage(batch: Batch, named: Any) -> list[tuple[int, str, str]]:
     if not len(rows):
         return out
     if len(rows) < len(sound):
-        batch = replace(batch, table=batch.table.take(pa.array(rows)), lines=batch.lines[rows])
+        batch = Batch(table=batch.table.take(pa.array(rows)), lines=batch.lines[rows], source=batch.source)
         spans, calls, tokens = batch.flat("spans"), batch.flat("calls"), batch.tokens("tokens")
     mask, logprobs = batch.tokens("token_mask"), batch.tokens("generation_logprobs")
     generated: Any = np.repeat((np.arange(len(calls.values)) % 2).astype(bool), calls.values)
