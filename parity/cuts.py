@@ -32,7 +32,7 @@ class Cuts:
         names = ("life", "ordinal", "generation")
         self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
         self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")
-        self._said: dict[int, tuple[bool, str, str]] = {}
+        self._said: dict[int, tuple[bool, bool, str, str]] = {}
         self._unfed: dict[int, list[int]] = {}
 
     def places(self, batch: Batch, number: int, tokens: Any, mask: Any, logprobs: Any) -> list[Place]:
@@ -52,7 +52,7 @@ class Cuts:
             trained = str(routes[place.number]) if 0 <= place.number < len(routes) and not place.absent else ""
             rest = self._lines[one].get("routes_rest")
             trained = routes_less(trained, rest) if trained and rest and isinstance(rest, str) else trained
-            self._said[one] = (not place.fault, place.fault, trained)
+            self._said[one] = (not place.fault, place.absent, place.fault, trained)
             if place.start >= 0:
                 found[place.number] = place
                 if self._lines[one].get("terminal") is True and place.number > 0:
@@ -69,9 +69,9 @@ class Cuts:
         return self._unfed.get(line, [])
 
     def calls(self) -> pd.DataFrame:
-        """``RESTORED`` with ``located``, ``fault`` and ``trained_routes``."""
-        said = [self._said.get(number, (False, NO_ROW, "")) for number in range(len(self._lines))]
-        columns = {"located": bool, "fault": str, "trained_routes": str}
+        """``RESTORED`` with ``located``, ``absent``, ``fault`` and ``trained_routes``."""
+        said = [self._said.get(number, (False, False, NO_ROW, "")) for number in range(len(self._lines))]
+        columns = {"located": bool, "absent": bool, "fault": str, "trained_routes": str}
         table = self._table if len(self._table.columns) else pd.DataFrame(columns=list(RESTORED))
         return table.assign(
             **{name: pd.Series([line[place] for line in said], dtype=kind) for place, (name, kind) in enumerate(columns.items())}

@@ -103,7 +103,7 @@ def _coverage(batch: Batch, named: Any) -> list[tuple[int, str, str]]:
     if not len(rows):
         return out
     if len(rows) < len(sound):
-        batch = batch.taken(rows)
+        batch = Batch(table=batch.table.take(pa.array(rows)), lines=batch.lines[rows], source=batch.source)
         spans, calls, tokens = batch.flat("spans"), batch.flat("calls"), batch.tokens("tokens")
     mask, logprobs = batch.tokens("token_mask"), batch.tokens("generation_logprobs")
     generated: Any = np.repeat((np.arange(len(calls.values)) % 2).astype(bool), calls.values)

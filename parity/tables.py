@@ -167,4 +167,7 @@ class Measured:
     sample: pd.DataFrame
     histogram: pd.DataFrame
     faults: pd.DataFrame | None = None  # of single rows (``parity.evidence``): None, nobody looked
-    calls: pd.DataFrame  # RESTORED of the restored run, with ``located`` (bool), ``fault`` (text), ``trained_routes`` (text)
+    # RESTORED of the restored run, with ``located`` (bool), ``absent`` (bool: its row went on from another attempt or was masked,
+    # so that nothing of it was trained), ``fault`` (text), ``trained_routes`` (text); a column ``routed`` of RESTORED, if there
+    # is one, is the digest of all its route rows when it completed
+    calls: pd.DataFrame

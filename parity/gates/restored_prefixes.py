@@ -1,4 +1,7 @@
-"""Restored prefixes: each is found at its place in the trained row, counted from the row's end, and its call completed once."""
+"""Restored prefixes: each is found at its place in the trained row, counted from the row's end, and its call completed once.
+
+A call whose attempt was given up, or whose row is masked, was not trained: it is counted, and has no place.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ def restored_prefixes(comparison: Comparison) -> GateResult:
             return unknown(NAME, f"{claimed} rows were restored with a prefix, but no call is known that went on from one")
         return nothing(NAME, "no call went on from a restored prefix")
     findings = []
-    for call in lines(calls):
+    trained = calls[~calls["absent"].astype(bool)]
+    for call in lines(trained):
         said = f"{place(call)}, call {call.key}"
         if not call.located:
             findings.append(f"{said}: {call.fault or 'its restored prefix is not in the trained row'}")
@@ -25,6 +29,11 @@ def restored_prefixes(comparison: Comparison) -> GateResult:
             findings.append(f"{said}: its row was trained, but the call never completed")
     again = calls[calls.duplicated(["life", "key"], keep="first")]
     findings += [f"{place(call)}, call {call.key}: restored twice in life {call.life}" for call in lines(again)]
-    located = int(calls["located"].astype(bool).sum())
-    tokens = int(calls["prefix_tokens"].sum())
-    return judged(NAME, findings, value=located, limit=len(calls), figures={"calls": len(calls), "prefix tokens": tokens})
+    located = int(trained["located"].astype(bool).sum())
+    figures = {
+        "calls": len(calls), "given up before they were trained": len(calls) - len(trained),
+        "prefix tokens": int(trained["prefix_tokens"].sum()),
+    }  # fmt: skip
+    if not len(trained) and not findings:
+        return nothing(NAME, "every restored call was given up before it was trained", figures=figures)
+    return judged(NAME, findings, value=located, limit=len(trained), figures=figures)
