@@ -1,8 +1,8 @@
 """Router replay: a restored prefix's routes are the same at its restore, at its completion and in the trained row.
 
-The trained row has a digest of each whole call: it is compared with what the call had when it completed (``routed``), and in
-rows that match, with the reference's, row by row with the experts of each sorted (their order inside top-k is not stable).
-A restored call whose trained routes were compared with neither makes the result unknown.
+The trained row has a digest of each whole call: less what else of the call it holds (``routes_rest``), it is compared with what
+the restore found; and in rows that match, with the reference's, the experts of each route row sorted (their order inside top-k
+is not stable). A restored call whose trained routes were compared with neither makes the result unknown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def route_digests(comparison: Comparison) -> GateResult:
     wrong = pairs[held & (pairs["routes_equal"].to_numpy() == 0)]
     findings += [f"{place(row)}: its routes are not the reference's" for row in lines(wrong)]
     compared = set(zip(pairs.loc[held, "ordinal"], pairs.loc[held, "generation"], strict=True))
-    alone = [call.key for call in lines(routed) if not _ended(call) and (call.ordinal, call.generation) not in compared]
+    alone = [call.key for call in lines(routed) if not _known(call) and (call.ordinal, call.generation) not in compared]
     figures = {"restored calls": len(routed), "rows compared": int(held.sum()), "trained routes not compared": len(alone)}
     if not findings and alone:
         return unknown(NAME, f"the trained routes of {some(alone, 3)} could be compared with nothing", figures=figures)
@@ -48,20 +48,19 @@ def _any(calls: Any) -> Any:
     return ~found.to_numpy(bool)
 
 
-def _ended(call: Any) -> str:
-    """Digest of all its route rows when it completed, '' where nobody wrote it."""
-    found = getattr(call, "routed", "")
-    return found if isinstance(found, str) else ""
+def _known(call: Any) -> bool:
+    """Whether the row's routes of the prefix alone are known: what else of the call the row holds was told."""
+    return isinstance(rest := getattr(call, "routes_rest", ""), str) and rest != ""
 
 
 def _faults(call: Any) -> list[str]:
-    restored, completed, trained, ended = call.routes or "", call.routes_completed or "", call.trained_routes or "", _ended(call)
+    restored, completed, trained = call.routes or "", call.routes_completed or "", call.trained_routes or ""
     said = f"{place(call)}, call {call.key}"
     out = []
     if call.completed and completed != restored:
         out.append(f"{said}: routes {restored[:12] or 'none'} at its restore, {completed[:12] or 'none'} at its completion")
     if not trained:
         out.append(f"{said}: no routes in the trained row")
-    elif ended and trained != ended:
-        out.append(f"{said}: routes {ended[:12]} when it completed, {trained[:12]} in the trained row")
+    elif _known(call) and trained != restored:
+        out.append(f"{said}: routes {restored[:12] or 'none'} at its restore, {trained[:12]} in the trained row")
     return out

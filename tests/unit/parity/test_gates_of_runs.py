@@ -165,7 +165,7 @@ def test_an_order_that_nothing_fixes_is_reported() -> None:
     assert (unjudged.reported, unjudged.figures["pairs with an order"]) == (True, 0)
 
 
-ROUTED = call(generation=1, routes="r", routes_completed="r", trained_routes="whole", routed="whole")
+ROUTED = call(generation=1, routes="r", routes_completed="r", trained_routes="r", routes_rest="rest")
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ ROUTED = call(generation=1, routes="r", routes_completed="r", trained_routes="wh
         ([ROUTED, call(key="bare")], 1, True, BROKEN),
         ([ROUTED, call(key="given up", routes="r", absent=True)], 1, True, HELD),
         ([ROUTED], 0, True, BROKEN),
-        ([ROUTED | {"routed": ""}], 1, True, HELD),
-        ([ROUTED | {"routed": ""}], -1, False, UNKNOWN),
+        ([ROUTED | {"routes_rest": "", "trained_routes": "whole"}], 1, True, HELD),
+        ([ROUTED | {"routes_rest": "", "trained_routes": "whole"}], -1, False, UNKNOWN),
         ([ROUTED], -1, False, HELD),
         ([ROUTED], -1, True, UNKNOWN),
         ([call()], -1, False, NOTHING),
