@@ -128,9 +128,9 @@ class _Work:
         self.count += len(restored)
 
     def _fed_alike(self, reference: Batch, restored: Batch, found: Any) -> Any:
-        """``found``, and true where only calls differ whose last token one of the engines was never fed."""
-        out = np.array(found, bool)
-        for number in np.flatnonzero(~out).tolist():
+        """``found``, and 1 where only calls differ whose last token one of the engines was never fed."""
+        out = np.array(found)
+        for number in np.flatnonzero(out == 0).tolist():
             lines = (int(reference.lines[number]), int(restored.lines[number]))
             unfed = [call for cuts, line in zip(self.cuts, lines, strict=True) for call in cuts.unfed(line)]
             if unfed:
