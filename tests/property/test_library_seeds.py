@@ -1,7 +1,7 @@
-"""No false alarm: every scenario of the library at several seeds, a reference run and 100 sampled crash points (40 at the prefix
-level) at each.
+"""No false alarm: every scenario of the library at other seeds than 0, which ``test_scenarios_library`` has: a reference run and
+100 sampled crash points (40 at the prefix level) at each.
 
-``ROLLPROOF_SEEDS`` says how many seeds (2 unless set; the nightly run takes 20).
+``ROLLPROOF_SEEDS`` says how many seeds (1 unless set; the nightly run takes 20).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sim.explore.sweep import sweep
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("ROLLPROOF_SEEDS", "2"))
+SEEDS = int(os.environ.get("ROLLPROOF_SEEDS", "1"))
 
 
 def points_of(name: str) -> int:
@@ -26,7 +26,7 @@ def points_of(name: str) -> int:
     return 40 if load(name).scenario.job.level >= Level.PREFIX else 100
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
 @pytest.mark.parametrize("name", library())
 def test_the_unbroken_core_holds_at_every_seed(name: str, seed: int) -> None:
     points = points_of(name)
