@@ -44,7 +44,7 @@ def address_of(listening: socket.socket) -> str:
 class Listening:
     """An app behind a socket until ``close``. Its requests are tasks of the running loop."""
 
-    def __init__(self, app: Any, listening: socket.socket) -> None:
+    def __init__(self, app: Any, listening: socket.socket, kept_open_s: int = KEPT_OPEN_S) -> None:
         self.address = address_of(listening)
         self._socket = listening
         self._closing = asyncio.Event()
@@ -56,7 +56,7 @@ class Listening:
             access_log=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEPT_OPEN_S,
+            timeout_keep_alive=kept_open_s,
         )
         self._server = uvicorn.Server(config)
         # It is a guest of this process: the signals are not its own, and it need not look around ten times a second.
@@ -65,9 +65,16 @@ class Listening:
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listening]), name=f"http-{self.address}")
 
     async def close(self) -> None:
+        self.shut()
+        await self.over()
+
+    def shut(self) -> None:
         """No request is taken any more; those that run are cut off."""
         self._server.force_exit = True
         self._closing.set()
+
+    async def over(self) -> None:
+        """Once it has been shut, and nothing of it is left."""
         await asyncio.wait([self._task])
         for connection in list(self._server.server_state.connections):
             transport = getattr(connection, "transport", None)

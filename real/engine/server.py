@@ -13,16 +13,14 @@ handler of what it asked for.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
@@ -32,7 +30,7 @@ from protocol.identity import token_name
 from protocol.messages import NO_BACKEND, Message, Probe, Sampling
 from protocol.runtime import Runtime
 from real.engine import wire
-from real.listening import LOOPBACK, address_of, listen
+from real.listening import LOOPBACK, Listening, address_of, listen
 from real.remote import Sender, Served
 
 T = TypeVar("T")
@@ -79,14 +77,6 @@ class Gone(Exception):
     """The client went away."""
 
 
-class _Uvicorn(uvicorn.Server):  # type: ignore[misc]  # uvicorn's types are not read
-    """Signals are the process's business, not the server's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class ModelServer:
     """``listen``, tell whoever asks the address, then ``serve``. ``token``: the bearer token of this run's control calls."""
 
@@ -112,12 +102,8 @@ class ModelServer:
         self.place = host, port
         self.body_max = body_max
         self.own = Sender(rt.me, rt.life, rt.incarnation)  # asks in the name of clients that are no process of the job
-        self.sockets: list[socket.socket] = []
-        config = uvicorn.Config(
-            self.app(), log_config=None, access_log=False, lifespan="off", ws="none", timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=1, server_header=False,
-        )  # fmt: skip
-        self.server = _Uvicorn(config)
+        self.bound: socket.socket | None = None
+        self.listening: Listening | None = None
 
     # --- its life
 
@@ -125,18 +111,21 @@ class ModelServer:
         """Bind and listen: from now on a client that connects waits. Returns the address, ``http://host:port``. Raises
         ConfigError if that cannot be."""
         host, port = self.place
-        bound = listen(f"the model server of {self.rt.me}", port, host)
-        self.sockets.append(bound)
-        return address_of(bound)
+        self.bound = listen(f"the model server of {self.rt.me}", port, host)
+        return address_of(self.bound)
 
     async def serve(self) -> None:
         """Until ``close``."""
-        assert self.sockets, "listen comes before serve: an address is published that answers"
-        await self.server.serve(sockets=self.sockets)
+        assert self.bound is not None, "listen comes before serve: an address is published that answers"
+        self.listening = Listening(self.app(), self.bound, KEEP_ALIVE_S)
+        await self.listening.over()
 
     def close(self) -> None:
         """What is still being answered is cut off."""
-        self.server.should_exit = self.server.force_exit = True
+        if self.listening is not None:
+            self.listening.shut()
+        elif self.bound is not None:
+            self.bound.close()
 
     # --- routes
 

@@ -263,7 +263,9 @@ def test_a_client_that_comes_before_the_server_serves_waits_and_it_listens_on_lo
     async def script(client: Any, told: Told, url: str) -> None:
         server = ModelServer(told.worker, Behind(told.worker), token=TOKEN)
         address = server.listen()
-        assert server.sockets[0].getsockname()[0] == "127.0.0.1" and address.startswith("http://127.0.0.1:")
+        assert (
+            server.bound is not None and server.bound.getsockname()[0] == "127.0.0.1" and address.startswith("http://127.0.0.1:")
+        )
         early = asyncio.ensure_future(client.get(f"{address}{wire.HEALTH}"))
         await asyncio.sleep(0.05)
         assert not early.done()
