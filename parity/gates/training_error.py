@@ -2,7 +2,8 @@
 
 ``gen_kl_error`` and ``token_mult_prob_error`` (its excess over 1) of resumed tails are at most the profile's factor worse than
 those of other rows. A tail of few tokens may owe that to one token that differs by the most the profile allows: so much more
-is granted to each, shared by its tokens. The share that masks took out stands beside each: a low error of what masking left is no pass.
+is granted to each, shared by its tokens. The share that masks took out stands beside each: a low error of what masking left is
+no pass.
 """
 
 from __future__ import annotations
