@@ -1,17 +1,21 @@
 """Training error of a restored call: in resumed tails the trainer finds what was generated about as likely as elsewhere.
 
 ``gen_kl_error`` and ``token_mult_prob_error`` (its excess over 1) of resumed tails are at most the profile's factor worse than
-those of other rows. The share that masks took out stands beside each: a low error of what masking left is no pass.
+those of other rows. A tail of few tokens may owe that to one token that differs by the most the profile allows: so much more
+is granted to each, shared by its tokens. The share that masks took out stands beside each: a low error of what masking left is
+no pass.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 
 from parity.gate import Comparison, GateResult
 from parity.places import judged, nothing, unknown
+from parity.profile import Profile
 
 NAME = "training error"
 SUMS = ("tokens", "masked", "scored", "kl_sum", "mult_sum")
@@ -42,15 +46,23 @@ def training_error(comparison: Comparison) -> GateResult:
     for error in ("gen_kl_error", "token_mult_prob_error"):
         less = 1.0 if error == "token_mult_prob_error" else 0.0
         value[error] = tail[error]
-        most = max(profile.tail_factor * (other[error] - less), profile.tail_floor)
+        most = (
+            max(profile.tail_factor * (other[error] - less), profile.tail_floor) + of_one_token(error, profile) / tail["scored"]
+        )
         if not tail[error] - less <= most:
             findings.append(
                 f"{error} of resumed tails is {tail[error]:.6g}, of other rows {other[error]:.6g}: at most {most + less:.6g}"
             )
-    limit = f"{profile.tail_factor:g} times other rows, or {profile.tail_floor:g}"
+    limit = f"{profile.tail_factor:g} times other rows, or {profile.tail_floor:g}; and one token at {profile.logprob_max:g}"
     if exact:
         return judged(NAME, [], value=value, why="reported: bitwise gates judge this profile", reported=True, figures=figures)
     return judged(NAME, findings, value=value, limit=limit, figures=figures)
+
+
+def of_one_token(error: str, profile: Profile) -> float:
+    """What one token adds to a sum of errors if its logprobs differ by the profile's most."""
+    most = profile.logprob_max
+    return math.expm1(most) - (most if error == "gen_kl_error" else 0.0)
 
 
 def hides(segment: dict[str, Any], usual: float) -> bool:

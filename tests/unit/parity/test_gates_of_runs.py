@@ -113,6 +113,13 @@ def test_resumed_tails_are_no_worse_than_other_rows_and_masks_hide_nothing(segme
     assert training_error(comparison(profile=FP32, segments=segments)).verdict is verdict
 
 
+@pytest.mark.parametrize(("tokens", "verdict"), [(25, HELD), (2500, BROKEN)])
+def test_one_legal_difference_may_be_all_that_a_short_tail_shows(tokens: int, verdict: Verdict) -> None:
+    others = segment("restored", "other", 10_000, 0, 10_000, 0.0001)
+    tail = segment("restored", "tail", tokens, 0, tokens, 0.003, mult=1.01)
+    assert training_error(comparison(profile=BF16, segments=[others, tail])).verdict is verdict
+
+
 def test_the_masked_share_stands_beside_each_training_error() -> None:
     found = training_error(comparison(segments=[OTHERS, segment("restored", "tail", 100, 5, 95, 0.015)]))
     assert {name: figure["masked share"] for name, figure in found.figures.items()} == {
