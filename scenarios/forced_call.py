@@ -1,4 +1,4 @@
-"""The call that a test agent makes first, whatever its model says: it creates one calendar event that can be told from all others.
+"""The call that a test agent makes first, whatever its model says: it creates a calendar event that no data set knows.
 
 A scenario turns it on with the profile's ``forced_first_call``. The event is part of what the task asks for (``with_forced``), so
 that losing it or making it twice costs reward; the turns after it are what they would be without it, one turn later, and none
