@@ -122,7 +122,13 @@ def _run(folder: Path, saved: SavedRun, lives: Sequence[SavedLife], name: str) -
         source=str(folder),
         crashed=len(lives) > 1,
         ended=lives[-1].status.outcome == "ended",
-        setup={**saved.versions, **saved.setup, "world": saved.world, "scenario": saved.scenario.name, "digest": saved.scenario_digest},
+        setup={
+            **saved.versions,
+            **saved.setup,
+            "world": saved.world,
+            "scenario": saved.scenario.name,
+            "digest": saved.scenario_digest,
+        },
     )
     try:
         return saved_run(facts, told, folder / "rows" / name)
