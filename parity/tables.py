@@ -58,7 +58,8 @@ OPTIONAL = tuple(name for name in ROWS.names if name not in NEEDED)
 # token, which the next call has fed): digests add up, so what is trained of the prefix is the row's digest less that.
 RESTORED = ("life", "key", "ordinal", "generation", "prefix_tokens", "digest", "digest_kind", "routes", "routes_completed",
             "routes_rest", "version", "terminal", "completed", "generated", "media", "attempt")  # fmt: skip
-# One line a row that a restore brought over. ``how``: sealed | turn | prefix | trainer (only weights came over).
+# One line a row that a restore brought over. ``how``: sealed | turn | prefix | trainer (only the weights that it was trained on
+# came over, in a run that saves trainer checkpoints alone).
 RECOVERED = ("life", "ordinal", "generation", "how")
 # One line a committed step, of the life that counts. ``figures`` of the whole step where the trainer wrote them (None else).
 STEPS = ("life", "step", "before", "weights", "rows", "loss", "reward_mean", "gen_kl_error", "token_mult_prob_error",

@@ -41,7 +41,6 @@ class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     device: str = ""
     dtype: str = ""
     tensor_parallel: int = 1
-    hold_first_boundary: bool = False
     gym: str = ""
     gym_python: str = ""
     trainer: dict[str, Any] = {}
@@ -139,7 +138,6 @@ def _environment(
         process=process,
         model=Path(given.model),
         profile=setting.scenario.profile,
-        hold_first_boundary=given.hold_first_boundary,
     )
     return equipment.environment, equipment.close
 

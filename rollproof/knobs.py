@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from scenarios.model import Scenario
+from scenarios.model import WORKPLACE, Scenario
 from sim.environments import layout_of
-from sim.environments.profile import EnvironmentProfile
+from sim.environments.profile import OF_THE_WORKPLACE, EnvironmentProfile
 from sim.fake_data_plane import DataPlaneProfile
 from sim.fake_engine import EngineProfile
 from sim.fake_trainer import TrainerProfile
@@ -28,6 +28,11 @@ def knob_faults(scenario: Scenario) -> list[str]:
     wrong = _wrong(scenario.profile, {**kinds, "trainer": TrainerProfile, "data_plane": DataPlaneProfile}, "profile")
     if not wrong:
         wrong += _crossed(scenario.profile)
+        wrong += [
+            f"profile.{name} is a knob of the environment {WORKPLACE}, and this is {scenario.environment}: leave it out"
+            for name in OF_THE_WORKPLACE
+            if name in scenario.profile and scenario.environment != WORKPLACE
+        ]
     participants = layout_of(scenario.environment).participants
     for fault in scenario.faults:
         name = fault.arguments.get("drop_participant")

@@ -66,10 +66,10 @@ def _first(times: Any) -> float:
 
 
 def touched(comparison: Comparison) -> set[int]:
-    """Prompts of which a restore brought something over."""
-    pairs = comparison.measured.pairs
-    found = {int(ordinal) for ordinal in pairs.loc[pairs["how"] != "", "ordinal"]}
-    return found | {int(ordinal) for ordinal in comparison.restored.recovered["ordinal"]}
+    """Prompts of which a restore brought something over, beside the weights."""
+    pairs, recovered = comparison.measured.pairs, comparison.restored.recovered
+    found = {int(ordinal) for ordinal in pairs.loc[~pairs["how"].isin(("", "trainer")), "ordinal"]}
+    return found | {int(ordinal) for ordinal in recovered.loc[recovered["how"] != "trainer", "ordinal"]}
 
 
 def far_apart(groups: pd.DataFrame) -> Iterator[tuple[Any, Any]]:

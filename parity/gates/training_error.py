@@ -35,7 +35,10 @@ def training_error(comparison: Comparison) -> GateResult:
         return nothing(NAME, "no trainer scored any token with the weights that generated it", figures=figures)
     if not tail["scored"] or other is None or not other["scored"]:
         lacking = "resumed tail" if not tail["scored"] else "other row"
-        return unknown(NAME, f"no {lacking} was scored with the weights that generated it", reported=exact, figures=figures)
+        why = f"no {lacking} was scored with the weights that generated it"
+        if exact:  # reported, where there is anything: bitwise gates judge this profile
+            return nothing(NAME, why, figures=figures)
+        return unknown(NAME, why, figures=figures)
     for name in ("restored tail", "restored prefix"):
         hidden = figures.get(name)
         if hidden and hides(hidden, other["masked share"]):

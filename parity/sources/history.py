@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from parity.route_sums import routes_added, routes_less
-from parity.sources.lineage import Kept, LifeTold, counted_steps, lineage
+from parity.sources.lineage import Kept, LifeTold, counted_steps, from_weights_alone, lineage
 from parity.tables import CRASHES, GROUPS, LEAKS, PASSED, RECOVERED, RESTORED, STEPS, empty
 from protocol.history import (
     AttemptDispatched,
@@ -74,7 +74,7 @@ def tables(lives: Sequence[LifeTold], figures: Figures | None = None) -> Tables:
     prefix_keys = {key: sample_of_key(_capture(call)) for call, event in seen.prefixes.items() for key in event.keys}
     return Tables(
         restored=_frame(RESTORED, _restored(seen, applied, steps)),
-        recovered=_frame(RECOVERED, _recovered(seen, applied, steps)),
+        recovered=_frame(RECOVERED, _recovered(seen, applied, steps, from_weights_alone(lives))),
         steps=_frame(STEPS, _steps(applied, steps, figures or {})),
         groups=_frame(GROUPS, _groups(kept)),
         passed=_frame(PASSED, _passed(kept)),
@@ -184,12 +184,13 @@ def _rest(seen: _Seen, row: TrainedRow, end: CallEnded | None) -> str:
 
 
 def _recovered(
-    seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int]
+    seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int], weights_alone: set[int]
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Rows that hold something of an earlier life than the one that trained them, or went on from a restore in it."""
+    """Rows that hold something of an earlier life than the one that trained them, or went on from a restore in it; where only
+    trainer checkpoints are saved, all others too that were trained after one was restored: its weights came over."""
     for step, event in applied.items():
         for row in event.rows:
-            how = _how(seen, row, steps[step])
+            how = _how(seen, row, steps[step]) or ("trainer" if steps[step] in weights_alone else "")
             if how:
                 yield steps[step], row.ordinal, row.generation, how
 

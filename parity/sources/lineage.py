@@ -65,6 +65,17 @@ def counted_steps(lives: Sequence[LifeTold]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
+def from_weights_alone(lives: Sequence[LifeTold]) -> set[int]:
+    """Numbers of the lives that restored a trained checkpoint, of a run that takes no rollout snapshots.
+
+    Of a run that takes them, no rows but those that a snapshot brought over show that restoring works."""
+    snapshots = (record.event for life in lives for record in life.records)
+    if any(isinstance(event, CutTaken) and event.role == "snapshot" for event in snapshots):
+        return set()
+    found = {life.number: (record.event for record in life.records if isinstance(record.event, Restored)) for life in lives}
+    return {number for number, events in found.items() if any(_step(event) > 0 and not event.sequence for event in events)}
+
+
 def _step(restored: Restored) -> int:
     return restored.step if restored.anchor else 0
 

@@ -14,8 +14,6 @@ from real.gym.resources import open_tools
 from real.gym.tokens import ModelTokens
 from real.gym.workplace import RealWorkplace, WorkplaceProfile
 
-HOLD_S = 5.0  # what an episode waits at most for a checkpoint, in the core's seconds, where holding is asked for
-
 
 class WorkplaceEquipment:
     """Of the Gym process ``process``; made on its loop. Raises ConfigError for a profile, a model or a port that is none."""
@@ -28,16 +26,12 @@ class WorkplaceEquipment:
         process: str,
         model: Path,
         profile: Mapping[str, Any] | None = None,
-        hold_first_boundary: bool = False,
         over_http: bool = True,
     ) -> None:
         try:
-            knobs = WorkplaceProfile.of(profile)
+            self.profile = WorkplaceProfile.of(profile)
         except msgspec.ValidationError as error:
             raise ConfigError(f"profile: {error}") from None
-        if hold_first_boundary and not knobs.hold_first_boundary_s:
-            knobs = msgspec.structs.replace(knobs, hold_first_boundary_s=HOLD_S)
-        self.profile = knobs
         self.tokens = ModelTokens(model)
         self.tools = open_tools(process, root / f"life-{life}" / "scratch" / process / "tables.sqlite", over_http=over_http)
 

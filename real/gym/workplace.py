@@ -19,11 +19,12 @@ from protocol.identity import sample_of_key
 from protocol.messages import PromptTask, ToolCall
 from protocol.parts import Asked, Layout, State
 from protocol.runtime import Runtime
-from real.gym.hold import BoundaryHold
 from real.gym.resources import TOOL, Tools
 from real.gym.scoring import Scorer
 from real.gym.tables import Rows, keyed, read_arguments, seed_rows, split_name
 from real.gym.tokens import ModelTokens
+from scenarios.boundary_hold import HOLD_MOST_S, BoundaryHold
+from scenarios.forced_call import forced_call, with_forced
 from scenarios.sampling import SamplingRule, sampling_of
 
 RESOURCES = "resources"
@@ -36,14 +37,16 @@ class WorkplaceProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Knobs of a scenario's ``[profile]``; its others are for others.
 
     ``unsavable``: a tool call in so many cannot be saved (0: none), or exactly these (ordinal, generation, turn).
-    ``hold_first_boundary_s``: ``real.gym.hold``.
+    ``hold_first_boundary``, ``hold_most_s``: ``scenarios.boundary_hold``. ``forced_first_call``: ``scenarios.forced_call``.
     """
 
     unsavable: int | tuple[tuple[int, int, int], ...] = 24
     tool_min_s: float = 0.01
     tool_max_s: float = 0.06
     sampling: tuple[SamplingRule, ...] = ()
-    hold_first_boundary_s: float = 0.0
+    hold_first_boundary: bool = False
+    hold_most_s: float = HOLD_MOST_S
+    forced_first_call: bool = False
 
     @classmethod
     def of(cls, knobs: WorkplaceProfile | Mapping[str, Any] | None) -> WorkplaceProfile:
@@ -67,7 +70,7 @@ class RealWorkplace:
         self.tools = tools
         self.tokens = tokens
         self.profile = WorkplaceProfile.of(profile)
-        self.hold = BoundaryHold(rt, self.profile.hold_first_boundary_s)
+        self.hold = BoundaryHold(rt, self.profile.hold_first_boundary, self.profile.hold_most_s)
         self._scorer = Scorer()
 
     def prompt_tokens(self, task: PromptTask, ordinal: int) -> tuple[int, ...]:
@@ -83,7 +86,11 @@ class RealWorkplace:
         return Asked(sampling=sampling_of(self.profile.sampling, ordinal, generation, turn))
 
     def decide(self, task: PromptTask, state: State, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
-        """The tool call that the model has written, if it has; else the policy head's."""
+        """The tool call that the model has written, if it has; else the policy head's. A forced one comes before them."""
+        if self.profile.forced_first_call:
+            if turn == 0:
+                return forced_call(Rows.of(state[RESOURCES]).ordinal)
+            turn -= 1
         return called(self.tokens.text(tokens)) or policy_head(task, turn, tokens)
 
     async def run_tool(self, state: State, call: ToolCall, key: str) -> tuple[int, ...]:
@@ -101,7 +108,8 @@ class RealWorkplace:
         return False
 
     def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
-        return self._scorer.reward(task, Rows.of(state[RESOURCES]))
+        rows = Rows.of(state[RESOURCES])
+        return self._scorer.reward(with_forced(task, rows.ordinal) if self.profile.forced_first_call else task, rows)
 
     def submission(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> int:
         raise NotImplementedError("only a cohort verifier's environment has submissions")

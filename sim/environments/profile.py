@@ -11,12 +11,14 @@ import msgspec
 from protocol.messages import PromptTask
 from protocol.parts import Asked, Layout, State
 from protocol.runtime import Runtime
+from scenarios.boundary_hold import HOLD_MOST_S
 from scenarios.sampling import SamplingRule, sampling_of
 from sim.keyed import keyed
 
 VOCABULARY = 50_000
 PROMPT_TOKENS_MAX = 96
 REPLY_TOKENS_MAX = 24
+OF_THE_WORKPLACE = ("hold_first_boundary", "hold_most_s", "forced_first_call")
 SERVERS = ("environment", "policy-model", "agent")  # what every deployment has
 
 
@@ -24,6 +26,9 @@ class EnvironmentProfile(msgspec.Struct, frozen=True, kw_only=True):
     """``unsavable``: a tool call in so many cannot be saved (0: none), or exactly these (ordinal, generation, turn).
 
     ``failing_cohorts``: (ordinal, group attempt) whose ranking fails. ``sampling``: what which calls ask for.
+
+    Of the workplace alone: ``hold_first_boundary``, ``hold_most_s`` (``scenarios.boundary_hold``) and ``forced_first_call``
+    (``scenarios.forced_call``).
     """
 
     unsavable: int | tuple[tuple[int, int, int], ...] = 24
@@ -31,6 +36,9 @@ class EnvironmentProfile(msgspec.Struct, frozen=True, kw_only=True):
     tool_max_s: float = 0.06
     failing_cohorts: tuple[tuple[int, int], ...] = ()
     sampling: tuple[SamplingRule, ...] = ()
+    hold_first_boundary: bool = False
+    hold_most_s: float = HOLD_MOST_S
+    forced_first_call: bool = False
 
     @classmethod
     def of(cls, knobs: EnvironmentProfile | Mapping[str, Any] | None) -> EnvironmentProfile:

@@ -19,6 +19,8 @@ import msgspec
 from protocol.messages import PromptTask, ToolCall
 from protocol.parts import Layout, State
 from protocol.runtime import Runtime
+from scenarios.boundary_hold import BoundaryHold
+from scenarios.forced_call import forced_call, with_forced
 from sim.environments.profile import REPLY_TOKENS_MAX, SERVERS, EnvironmentProfile, FakeEnvironment, word_tokens
 from sim.keyed import keyed
 
@@ -134,6 +136,7 @@ class FakeWorkplace(FakeEnvironment):
 
     def __init__(self, rt: Runtime, profile: EnvironmentProfile | Mapping[str, Any] | None = None) -> None:
         super().__init__(rt, profile)
+        self.hold = BoundaryHold(rt, self.profile.hold_first_boundary, self.profile.hold_most_s)
         # Siblings start alike and are judged alike: what is the same for all of them is made once.
         self._seeded: dict[tuple[PromptTask, int], bytes] = {}
         self._expected: dict[tuple[PromptTask, int], Counter[tuple[str, ...]]] = {}
@@ -149,7 +152,13 @@ class FakeWorkplace(FakeEnvironment):
         return tables
 
     def decide(self, task: PromptTask, state: State, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
-        """In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end."""
+        """In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end.
+
+        A forced call comes before all of them."""
+        if self.profile.forced_first_call:
+            if turn == 0:
+                return forced_call(state[RESOURCES]["ordinal"])
+            turn -= 1
         truth = task.ground_truth
         choice = sum(tokens) % 16
         if turn < len(truth):
@@ -166,11 +175,23 @@ class FakeWorkplace(FakeEnvironment):
 
     async def run_tool(self, state: State, call: ToolCall, key: str) -> tuple[int, ...]:
         await self.latency(key)
-        return word_tokens(apply_call(state[RESOURCES]["tables"], call), REPLY_TOKENS_MAX)
+        tables = state[RESOURCES]["tables"]
+        if self.hold.on:
+            before = msgspec.msgpack.encode(tables)
+            tables = msgspec.msgpack.decode(before)
+            reply = apply_call(tables, call)
+            if msgspec.msgpack.encode(tables) != before:
+                await self.hold.stay(key.partition("/")[0])
+            state[RESOURCES]["tables"] = tables
+        else:
+            reply = apply_call(tables, call)
+        return word_tokens(reply, REPLY_TOKENS_MAX)
 
     def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
         """Share of the expected effects that are there exactly as often as expected, less each one nobody asked for."""
         ordinal = state[RESOURCES]["ordinal"]
+        if self.profile.forced_first_call:
+            task = with_forced(task, ordinal)
         before = self._fresh(task, ordinal)
         expected = self._expected.get((task, ordinal))
         if expected is None:

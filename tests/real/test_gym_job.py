@@ -75,7 +75,7 @@ class CutOff(Kept):
 
 async def live(scenario: Any, root: Path, model: Path, kept: CutOff) -> RunStatus:
     """One life on one loop; only the controller's calls to Gym leave it, over HTTP."""
-    job, profile = scenario.job, {**scenario.profile, "unsavable": 24}
+    job, profile = scenario.job, {**scenario.profile, "unsavable": 24, "hold_first_boundary": True, "hold_most_s": 5.0}
     links: dict[str, Link] = {}
     equipped: dict[str, WorkplaceEquipment] = {}
     servers: list[Listening] = []
@@ -91,9 +91,7 @@ async def live(scenario: Any, root: Path, model: Path, kept: CutOff) -> RunStatu
     token = control_token(fingerprint_of(job, scenario.tasks), kept.life, SECRET)
     runtimes = {name: AsyncioRuntime(life, name, root, seed=1) for name in processes(job, scenario.tasks, parts)}
     for name in map(gym_name, range(job.gym_instances)):
-        equipped[name] = WorkplaceEquipment(
-            root=root, life=kept.life, process=name, model=model, profile=profile, hold_first_boundary=True
-        )
+        equipped[name] = WorkplaceEquipment(root=root, life=kept.life, process=name, model=model, profile=profile)
         server = await serve_gym(LocalServed(life.process(name)), token, runtimes[name].record)
         servers.append(server)
         links[name] = GymLink(server.address, name, msgspec.structs.replace(ME, life=kept.life))

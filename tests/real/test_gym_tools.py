@@ -191,7 +191,7 @@ def test_each_checkpoint_finds_episodes_that_wait_in_the_middle(tmp_path: Path, 
         while type(item := await stream.next()) is not str:
             found["items"].append(item)
 
-    history = RealWays(tmp_path, model).run(script, {"unsavable": 0, "hold_first_boundary_s": 60.0})
+    history = RealWays(tmp_path, model).run(script, {"unsavable": 0, "hold_first_boundary": True, "hold_most_s": 60.0})
     assert found["held"] and set(found["held"]) <= set(found["parked"])
     assert all(found["parked"][held] >= 1 for held in found["held"])
     exported = [record.event for record in history if isinstance(record.event, EpisodeExported)]
@@ -205,7 +205,7 @@ def test_without_a_checkpoint_nobody_waits_for_ever(tmp_path: Path, model: Path)
         items = await reach.items(rows())
         assert all(type(item) is RowCompleted for item in items) and len(items) == 4
 
-    history = RealWays(tmp_path, model).run(script, {"unsavable": 0, "hold_first_boundary_s": 2.0})
+    history = RealWays(tmp_path, model).run(script, {"unsavable": 0, "hold_first_boundary": True, "hold_most_s": 2.0})
     assert [record for record in history if isinstance(record.event, TurnCompleted)]
 
 

@@ -131,6 +131,8 @@ def test_the_masked_share_stands_beside_each_training_error() -> None:
 def test_under_exact_the_training_error_is_reported() -> None:
     found = training_error(comparison(profile=EXACT, segments=[OTHERS, segment("restored", "tail", 100, 5, 95, 9.0)]))
     assert (found.verdict, found.reported) == (HELD, True)
+    unscored = training_error(comparison(profile=EXACT, segments=[OTHERS, segment("restored", "tail", 100, 0, 0, 0.0)]))
+    assert unscored.verdict is NOTHING and "no resumed tail was scored" in unscored.why
 
 
 IN_ORDER = [group(0, 0), group(1, 1), group(2, 2)]  # finished after 1, 2 and 4 s
@@ -168,6 +170,8 @@ def test_an_order_that_nothing_fixes_is_reported() -> None:
     restored = [{"life": 2, "ordinal": 1, "generation": 0, "how": "turn"}]
     for found in (ordered(swapped, fixed=False), ordered(swapped, near), ordered(swapped, recovered=restored)):
         assert (found.verdict, found.value) == (HELD, pytest.approx(1 / 3))
+    weights = [{"life": 2, "ordinal": 1, "generation": 0, "how": "trainer"}]
+    assert ordered(swapped, recovered=weights).verdict is BROKEN, "a restore of weights alone touches no group"
     unjudged = ordered(swapped[1:], near[1:])
     assert (unjudged.reported, unjudged.figures["pairs with an order"]) == (True, 0)
 

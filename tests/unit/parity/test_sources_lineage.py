@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from parity.sources.history import tables
-from parity.sources.lineage import LifeTold, counted_steps, lineage
-from protocol.history import CutTaken, Event, KeySet, LifeStarted, PromptPassedOver, Record, Restored, StepCommitted
+from parity.sources.lineage import LifeTold, counted_steps, from_weights_alone, lineage
+from protocol.history import (
+    CutTaken,
+    Event,
+    KeySet,
+    LifeStarted,
+    OptimizerApplied,
+    PromptPassedOver,
+    Record,
+    Restored,
+    StepCommitted,
+    TrainedRow,
+)
 
 NONE = KeySet(0, "")
 
@@ -70,3 +81,35 @@ def test_a_snapshot_of_the_same_number_under_another_anchor_is_another_one() -> 
         life(2, restored("bootstrap", 1, 0)),
     ]
     assert [kept.count for kept in lineage(lives)] == [2, 2]
+
+
+def trained(step: int, *ordinals: int) -> OptimizerApplied:
+    rows = (TrainedRow(ordinal, 0, f"e0p{ordinal}i1_g0", "", "", (), "", 1.0, True) for ordinal in ordinals)
+    return OptimizerApplied(step, "", "", tuple(rows))
+
+
+def trainer_only(*more: Event, step: int = 1, sequence: int = 0) -> list[LifeTold]:
+    return [
+        life(1, trained(1, 1), committed(1), cut("trainer", 1, 1), trained(2, 2), committed(2), *more),
+        life(2, restored(f"step_{step}" if step else "", sequence, step), trained(step + 1, step + 1), committed(step + 1)),
+    ]
+
+
+def test_where_only_trainer_checkpoints_are_saved_rows_trained_after_a_restore_are_restored_by_its_weights() -> None:
+    assert tables(trainer_only()).recovered.values.tolist() == [[2, 2, 0, "trainer"]]
+
+
+def test_a_fresh_start_brings_no_weights_over() -> None:
+    assert from_weights_alone(trainer_only(step=0)) == set() and tables(trainer_only(step=0)).recovered.empty
+
+
+def test_in_a_run_that_takes_snapshots_weights_alone_are_no_restored_row() -> None:
+    assert from_weights_alone(trainer_only(cut("snapshot", 1, 1))) == set()
+    assert tables(trainer_only(cut("snapshot", 1, 1))).recovered.empty
+
+
+def test_what_was_trained_before_the_crash_is_not_restored() -> None:
+    lives = trainer_only()
+    third = life(3, restored("step_2", 0, 2), trained(3, 3), committed(3))
+    lives = [lives[0], life(2, restored("step_1", 0, 1), trained(2, 2), committed(2), cut("trainer", 2, 2)), third]
+    assert tables(lives).recovered.values.tolist() == [[2, 2, 0, "trainer"], [3, 3, 0, "trainer"]]
