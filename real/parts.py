@@ -31,8 +31,8 @@ DIFFERENCES_MAX = {"float32": 1e-3, "bfloat16": 0.5}  # between a logprob of the
 class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on.
     ``services``: socket of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and
-    ``engine``: further settings of the two, by name. ``dtype`` of both ('': the device's), ``tensor_parallel``: GPUs of one
-    engine. ``gym`` nemo-gym: a released NeMo Gym, run by ``gym_python``, in place of ours."""
+    ``engine``: further settings of the two, by name. ``dtype``: the engine's, on a GPU also the trainer's ('': the device's),
+    ``tensor_parallel``: GPUs of one engine. ``gym`` nemo-gym: a released NeMo Gym, run by ``gym_python``, in place of ours."""
 
     model: str
     rows: str = ""
@@ -184,7 +184,9 @@ async def _trainer(setting: LifeSetting, given: RealSettings) -> Callable[[Runti
     from real.trainer.torch_trainer import TorchTrainer
 
     job: Job = setting.scenario.job
-    chosen: dict[str, Any] = {"dtype": given.dtype, "logprob_difference_max": DIFFERENCES_MAX[given.dtype]} if given.dtype else {}
+    chosen: dict[str, Any] = {"logprob_difference_max": DIFFERENCES_MAX[given.dtype]} if given.dtype else {}
+    if given.dtype and given.device not in ("", "cpu"):
+        chosen["dtype"] = given.dtype  # a CPU trains in float32 all the same: its bfloat16 is many times slower
     chosen |= {"greedy": is_greedy(setting.scenario.profile)}
     settings = TrainerSettings(model=given.model, rows=given.rows, device=given.device or "cpu", **{**chosen, **given.trainer})
     await asyncio.to_thread(import_transformers)  # seconds: not of the life's

@@ -21,7 +21,7 @@ ModelOption = Annotated[
     typer.Option("--model", metavar="dense|moe|vl|dense-16m|PATH", help="Real: what the workers serve and the trainer trains."),
 ]
 DtypeOption = Annotated[
-    str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Real: of the engine and the trainer.")
+    str | None, typer.Option("--dtype", metavar="float32|bfloat16", help="Real: of the engine, on a GPU of the trainer too.")
 ]
 TensorParallelOption = Annotated[
     int | None, typer.Option("--tensor-parallel", metavar="N", help="Real: GPUs that one engine is spread over.")

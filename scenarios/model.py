@@ -54,7 +54,7 @@ class RealSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What is other in the real world: a smaller load, longer times, and what its parts are made of (None: as everywhere).
 
     ``job`` are values of the job by dotted key. ``model``: dense, moe, vl, dense-16m, or the path of one ('': the kind that
-    the scenario needs). ``dtype``: float32 or bfloat16, of engine and trainer ('': float32 on CPUs, bfloat16 on GPUs).
+    the scenario needs). ``dtype``: float32 or bfloat16, of the engine ('': float32 on CPUs, bfloat16 on GPUs).
     ``data_plane``: transfer-queue or sqlite ('': the first, where it is installed). ``limit_s``: real seconds that one life
     may take. ``slack_s``: seconds of the core that judges of times allow beyond their bounds.
     """
