@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,17 +22,20 @@ import httpx
 from gym_reach import GYM, Reach, Ways
 from model_tokens import SEEING, model_folder, seeing_folder
 
-from protocol.errors import ConfigError, Lost
+from protocol.data_plane.media import CHANGED, decide_retained
+from protocol.errors import ConfigError, Lost, MissingFile
 from protocol.history import CallAsked, MediaCompared, OptimizerApplied, PrefixRestored
 from protocol.messages import PromptTask, RowCompleted
+from protocol.worker.media import digested
 from real import preflight
+from real.engine import companions
 from real.gym.equipment import PicturesEquipment
 from real.gym.looking import LOOK, AnswerScorer, HttpLooking, LookCloser, open_looking
 from real.gym.scenes import Eye, Scenes, drawn, eye_of, folder_of
 from real.gym.tokens import ModelTokens
 from rollproof.saving import SavedRun, read_folder, unpack_history
 from scenarios.builtin import BUILTIN
-from tests.unit.gym_bench import row, rows
+from tests.unit.gym_bench import JOB, row, rows
 
 pytestmark = pytest.mark.real
 
@@ -111,6 +115,44 @@ def test_a_model_that_says_nothing_of_images_or_wants_others_is_one_clear_error(
         eye_of(narrow)
 
 
+def test_what_an_engine_reads_of_a_picture_is_the_same_in_every_life_and_fills_its_places(tmp_path: Path) -> None:
+    """No vLLM: the reader of the real engine, and the digests that a restore compares."""
+    companions.cure()  # before anything imports it
+    pytest.importorskip("transformers", reason="transformers of the extra 'real' is not installed")
+    from real.engine import models
+    from real.engine.environment import settings_of
+    from real.engine.media import MediaReader
+
+    models.make(tmp_path / "vl", "vl")
+    eye = eye_of(tmp_path / "vl")
+    assert eye == EYE
+    config = SimpleNamespace(image_token_id=models.IMAGE, video_token_id=models.VIDEO)
+    llm = SimpleNamespace(vllm_config=SimpleNamespace(model_config=SimpleNamespace(hf_config=config)))
+
+    def read(folder: str, changed: str = "") -> Any:
+        scenes = Scenes(tmp_path / folder, eye)
+        shown = [items for number, task in enumerate(TASKS[:4]) for items in scenes.of_prompt(task, number)]
+        items = scenes.there((*shown, scenes.detail(TASK, 1)))
+        if changed:
+            (tmp_path / folder / items[0].source).write_bytes(drawn(f"{changed}-112x56.png"))
+        reader = MediaReader(settings_of(tmp_path / "vl", media=str(tmp_path / folder)), llm)
+        assert reader.never_said == {models.IMAGE: -100.0, models.VIDEO: -100.0}
+        return digested(asyncio.run(reader.read(items)))
+
+    first = read("one")
+    assert read("one") == read("two") == first
+    for item in first:
+        sizes = {tensor.name: tensor.shape for tensor in item.tensors}
+        assert sizes["pixel_values"][0] == 4 * item.length
+    changed = read("three", "another")
+    assert changed[1:] == first[1:] and decide_retained(first[:1], changed[:1], 99).startswith(CHANGED)
+    scenes = Scenes(tmp_path / "one", eye)
+    (gone,) = scenes.of_prompt(TASKS[0], 0)
+    (tmp_path / "one" / gone.source).unlink()
+    with pytest.raises(MissingFile, match=gone.source):
+        asyncio.run(MediaReader(settings_of(tmp_path / "vl", media=str(tmp_path / "one")), llm).read([gone]))
+
+
 # --- what an answer is worth
 
 
@@ -155,9 +197,12 @@ def test_the_server_answers_alike_whoever_asks_again_and_lets_in_its_own_clients
                 await client.post("/seed_session", json={}, headers=good),
                 await client.post("/verify", json=right, headers=good),
             ]
-        await looking.close()
+        server = looking._owner
+        assert server is not None
+        await server.close()
         with pytest.raises(Lost):
             await looking.look(LookCloser("one", 2))
+        await looking._client.aclose()
         return [*replies, *[answer.status_code for answer in answers], answers[-1].json()]
 
     first, again, *rest = asyncio.run(play())
@@ -187,7 +232,7 @@ def test_episodes_are_played_to_their_rewards_and_each_call_names_the_images_of_
         assert len({item.reward for item in items}) > 1
 
     ways = PictureWays("http", tmp_path, lambda rt, profile: equipped[0].environment(rt))
-    history = ways.run(script)
+    history = ways.run(script, job=msgspec.structs.replace(JOB, target_level="prefix"))
     asked = [record.event for record in history if isinstance(record.event, CallAsked)]
     turns = {int(call.call.rpartition("/c")[2]) for call in asked}
     assert {0, 1} <= turns <= {0, 1, 2} and all(call.media for call in asked)
@@ -196,6 +241,8 @@ def test_episodes_are_played_to_their_rewards_and_each_call_names_the_images_of_
 
 
 def test_a_text_that_spells_a_placeholder_has_no_image_there(tmp_path: Path) -> None:
+    companions.cure()
+    pytest.importorskip("transformers", reason="transformers of the extra 'real' is not installed")
     from real.engine import models
 
     models.make(tmp_path / "vl", "vl")
