@@ -284,7 +284,7 @@ def test_a_job_of_pictures_is_killed_inside_its_calls_and_goes_on_with_the_same_
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout)
-    gates = {gate["gate"]: gate["verdict"] for gate in report["gates"]}
+    gates = {gate["name"]: gate["verdict"] for gate in report["gates"]}
     assert (report["verdict"], gates["media"]) == ("HELD", "HELD")
     saved = read_folder(tmp_path / "r")
     assert isinstance(saved, SavedRun)
