@@ -32,7 +32,7 @@ class Cuts:
         names = ("life", "ordinal", "generation")
         self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
         self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")
-        self._said: dict[int, tuple[bool, bool, str, str]] = {}
+        self._said: dict[int, tuple[bool, bool, str, str, str]] = {}
         self._unfed: dict[int, list[int]] = {}
 
     def places(self, batch: Batch, number: int, tokens: Any, mask: Any, logprobs: Any) -> list[Place]:
@@ -43,16 +43,16 @@ class Cuts:
             tokens=tokens, mask=mask, logprobs=logprobs, calls=batch.short("calls", number), keys=batch.short("keys", number),
             attempt=int(self._short.attempt[line]), admitted=bool(self._short.sample_mask[line]),
         )  # fmt: skip
-        routes = batch.short("routes", number)
+        routes, media = batch.short("routes", number), batch.short("media", number)
         found: dict[int, Place] = {}
         lost: list[Place] = []
         lines = self._by_row.get(self._names[line], [])
         for one in lines:
             place = located(row, self._lines[one])
-            trained = str(routes[place.number]) if 0 <= place.number < len(routes) and not place.absent else ""
+            trained, looked = ("" if place.absent else _one(texts, place.number) for texts in (routes, media))
             rest = self._lines[one].get("routes_rest")
             trained = routes_less(trained, rest) if trained and rest and isinstance(rest, str) else trained
-            self._said[one] = (not place.fault, place.absent, place.fault, trained)
+            self._said[one] = (not place.fault, place.absent, place.fault, trained, looked)
             if place.start >= 0:
                 found[place.number] = place
                 if self._lines[one].get("terminal") is True and place.number > 0:
@@ -69,13 +69,17 @@ class Cuts:
         return self._unfed.get(line, [])
 
     def calls(self) -> pd.DataFrame:
-        """``RESTORED`` with ``located``, ``absent``, ``fault`` and ``trained_routes``."""
-        said = [self._said.get(number, (False, False, NO_ROW, "")) for number in range(len(self._lines))]
-        columns = {"located": bool, "absent": bool, "fault": str, "trained_routes": str}
+        """``RESTORED`` with ``located``, ``absent``, ``fault``, ``trained_routes`` and ``trained_media``."""
+        said = [self._said.get(number, (False, False, NO_ROW, "", "")) for number in range(len(self._lines))]
+        columns = {"located": bool, "absent": bool, "fault": str, "trained_routes": str, "trained_media": str}
         table = self._table if len(self._table.columns) else pd.DataFrame(columns=list(RESTORED))
         return table.assign(
             **{name: pd.Series([line[place] for line in said], dtype=kind) for place, (name, kind) in enumerate(columns.items())}
         )
+
+
+def _one(texts: Any, number: int) -> str:
+    return str(texts[number]) if 0 <= number < len(texts) else ""
 
 
 def judged_by(places: list[Place]) -> Place | None:

@@ -55,9 +55,10 @@ OPTIONAL = tuple(name for name in ROWS.names if name not in NEEDED)
 
 # One line a model call that went on from a restored prefix, in the life that trained its row. ``routes`` is of the prefix and the
 # carry before it, as ``routes_completed``; ``routes_rest`` of the call's other rows in the trained one (its tail, and its last
-# token, which the next call has fed): digests add up, so what is trained of the prefix is the row's digest less that.
+# token, which the next call has fed): digests add up, so what is trained of the prefix is the row's digest less that. ``media``
+# is of what the call's own carry looked at as its restore found it, ``media_saved`` as it was when the prefix was generated.
 RESTORED = ("life", "key", "ordinal", "generation", "prefix_tokens", "digest", "digest_kind", "routes", "routes_completed",
-            "routes_rest", "version", "terminal", "completed", "generated", "media", "attempt")  # fmt: skip
+            "routes_rest", "version", "terminal", "completed", "generated", "media", "media_saved", "attempt")  # fmt: skip
 # One line a row that a restore brought over. ``how``: sealed | turn | prefix | trainer (only the weights that it was trained on
 # came over, in a run that saves trainer checkpoints alone).
 RECOVERED = ("life", "ordinal", "generation", "how")
@@ -169,6 +170,6 @@ class Measured:
     histogram: pd.DataFrame
     faults: pd.DataFrame | None = None  # of single rows (``parity.evidence``): None, nobody looked
     # RESTORED of the restored run, with ``located`` (bool), ``absent`` (bool: its row went on from another attempt or was masked,
-    # so that nothing of it was trained), ``fault`` (text), ``trained_routes`` (text); a column ``routed`` of RESTORED, if there
-    # is one, is the digest of all its route rows when it completed
+    # so that nothing of it was trained), ``fault`` (text), ``trained_routes`` and ``trained_media`` (texts); a column ``routed``
+    # of RESTORED, if there is one, is the digest of all its route rows when it completed
     calls: pd.DataFrame

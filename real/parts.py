@@ -1,4 +1,4 @@
-"""The real parts of a job, process by process: vLLM, Gym's workplace, a data plane, a torch trainer.
+"""The real parts of a job, process by process: vLLM, Gym's environment, a data plane, a torch trainer.
 
 Each process loads only what it needs, and all of it before its life starts.
 """
@@ -21,6 +21,7 @@ from protocol.runtime import Runtime
 from real.cluster.doors import Doors
 from real.cluster.host import Equipment
 from real.cluster.setting import LifeSetting
+from real.preflight import environment_faults
 from real.remote import Served
 from real.runtime import AsyncioRuntime
 from scenarios.sampling import is_greedy
@@ -31,13 +32,15 @@ DIFFERENCES_MAX = {"float32": 1e-3, "bfloat16": 1.5}
 
 class RealSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``LifeSetting.options``. ``model``: a model folder. ``rows``: where the trainer writes what it trained on.
-    ``services``: socket of the services outside of the job. ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and
-    ``engine``: further settings of the two, by name. ``dtype``: the engine's, on a GPU also the trainer's ('': the device's),
-    ``tensor_parallel``: GPUs of one engine. ``gym`` nemo-gym: a released NeMo Gym, run by ``gym_python``, in place of ours."""
+    ``services``: socket of the services outside of the job. ``media``: folder of the images that prompts name, which outlives a
+    life ('': one of the life's own). ``data_plane`` auto | sqlite | transfer-queue. ``trainer`` and ``engine``: further settings
+    of the two, by name. ``dtype``: the engine's, on a GPU also the trainer's ('': the device's), ``tensor_parallel``: GPUs of
+    one engine. ``gym`` nemo-gym: a released NeMo Gym, run by ``gym_python``, in place of ours."""
 
     model: str
     rows: str = ""
     services: str = ""
+    media: str = ""
     data_plane: str = "auto"
     device: str = ""
     dtype: str = ""
@@ -68,9 +71,15 @@ def engine_settings(setting: LifeSetting) -> Any:
 
     given = settings_of(setting)
     routes = True if setting.scenario.job.router_replay.enabled else None
-    made = engine.settings_of(Path(given.model), routes=routes, device=given.device, seed=setting.seed)
+    media = str(media_folder(setting)) if setting.scenario.terms.media else ""
+    made = engine.settings_of(Path(given.model), routes=routes, device=given.device, seed=setting.seed, media=media)
     made = msgspec.structs.replace(made, dtype=given.dtype or made.dtype, tensor_parallel=given.tensor_parallel)
     return msgspec.structs.replace(made, **given.engine)
+
+
+def media_folder(setting: LifeSetting) -> Path:
+    """Gym draws there, engines look there."""
+    return Path(settings_of(setting).media or f"{setting.scratch}/media")
 
 
 async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipment:
@@ -131,15 +140,20 @@ async def _engine(setting: LifeSetting) -> tuple[Callable[[Runtime], Engine], An
 def _environment(
     setting: LifeSetting, given: RealSettings, process: str
 ) -> tuple[Callable[[Runtime], Environment], Callable[[], Awaitable[None]]]:
-    from real.gym.equipment import WorkplaceEquipment
+    """Of the scenario's kind. Raises ConfigError for one that there is in the simulator only."""
+    from real.gym.equipment import PicturesEquipment, WorkplaceEquipment
 
-    equipment = WorkplaceEquipment(
-        root=Path(setting.root),
-        life=setting.life,
-        process=process,
-        model=Path(given.model),
-        profile=setting.scenario.profile,
-    )
+    model, profile = Path(given.model), setting.scenario.profile
+    faults = environment_faults(setting.scenario)
+    if faults:
+        raise ConfigError("; ".join(faults))
+    equipment: WorkplaceEquipment | PicturesEquipment
+    if setting.scenario.environment == "multimodal":
+        equipment = PicturesEquipment(process=process, model=model, media=media_folder(setting), profile=profile)
+    else:
+        equipment = WorkplaceEquipment(
+            root=Path(setting.root), life=setting.life, process=process, model=model, profile=profile,
+        )  # fmt: skip
     return equipment.environment, equipment.close
 
 
@@ -174,6 +188,7 @@ def _nemo(setting: LifeSetting, given: RealSettings, process: str) -> Equipment:
 
 
 def _participants(instance: str) -> tuple[str, ...]:
+    """The same in all of our environments."""
     from real.gym.workplace import RealWorkplace
 
     return RealWorkplace.layout.participants

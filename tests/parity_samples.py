@@ -187,11 +187,13 @@ def restored_call(row: dict[str, Any], number: int, prefix: int) -> dict[str, An
     start = sum(row["calls"][: 2 * number + 1])
     part = slice(start, start + prefix)
     routes = f"p{row['ordinal']}-{row['generation']}" if row["routes"] else ""
+    looked = row["media"][number] if row["media"] else ""
     return {
         "life": row["life"], "key": row["keys"][number], "ordinal": row["ordinal"], "generation": row["generation"],
         "prefix_tokens": prefix, "digest": generated_digest(row["tokens"][part], row["generation_logprobs"][part]),
         "digest_kind": "generated", "routes": routes, "routes_completed": routes, "version": row["spans"][3 * number + 2],
-        "terminal": False, "completed": True, "generated": row["calls"][2 * number + 1], "media": "", "attempt": row["attempt"],
+        "terminal": False, "completed": True, "generated": row["calls"][2 * number + 1], "media": looked, "media_saved": looked,
+        "attempt": row["attempt"],
     }  # fmt: skip
 
 

@@ -127,7 +127,7 @@ def comparison(
             duplicates=frame(duplicates, ("run", "life", "step", "ordinal", "generation")),
             sample=pd.DataFrame(list(sample), columns=["reference", "restored"]),
             histogram=pd.DataFrame(columns=["edge", "count"]),
-            calls=frame(calls, (*RESTORED, "located", "absent", "fault", "trained_routes", "routed")),
+            calls=frame(calls, (*RESTORED, "located", "absent", "fault", "trained_routes", "trained_media", "routed")),
             faults=pd.DataFrame(list(faults), columns=list(FAULTS)),
         ),
     )
@@ -138,7 +138,8 @@ def call(**changed: Any) -> dict[str, Any]:
     line = {
         "life": 2, "key": "s-a0/c0", "ordinal": 1, "generation": 0, "prefix_tokens": 5, "digest": "d", "digest_kind": "generated",
         "routes": "", "routes_completed": "", "version": 1, "terminal": False, "completed": True, "generated": 9, "media": "",
-        "attempt": 1, "located": True, "absent": False, "fault": "", "trained_routes": "", "routed": "",
+        "media_saved": "", "attempt": 1, "located": True, "absent": False, "fault": "", "trained_routes": "",
+        "trained_media": "", "routed": "",
     }  # fmt: skip
     return line | changed
 

@@ -118,7 +118,7 @@ class _Seen:
 
     prefixes: dict[str, PrefixRestored] = field(default_factory=dict)
     ends: dict[str, CallEnded] = field(default_factory=dict)
-    media: dict[str, str] = field(default_factory=dict)  # by call: digest of its media as its restore found them
+    media: dict[str, tuple[str, str]] = field(default_factory=dict)  # by call: its media as its restore found them, and as saved
     installed: set[str] = field(default_factory=set)  # rollouts whose episode a restore installed
     sealed: dict[str, int] = field(default_factory=dict)  # by sample: the life that sealed it
 
@@ -132,8 +132,8 @@ class _Seen:
                     seen.prefixes[event.call] = event
                 case CallEnded():
                     seen.ends[event.call] = event
-                case MediaCompared():
-                    seen.media[event.call] = event.now
+                case MediaCompared(path="prefix"):
+                    seen.media[event.call] = (event.now, event.saved)
                 case EpisodeInstalled():
                     seen.installed.add(GymCheckpointEpisode.of(event.key).rollout_id)
                 case AttemptSealed():
@@ -168,7 +168,7 @@ def _restored(seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mappi
             prefix.terminal,
             completed,
             end.generated if end is not None and completed else -1,
-            seen.media.get(call, ""),
+            *seen.media.get(call, ("", "")),
             GymCheckpointEpisode.of(_capture(call)).attempt,
         )
 

@@ -17,12 +17,15 @@ from protocol.messages import MediaSource
 from protocol.parts import Media
 from real.engine.environment import EngineSettings
 
+NEVER = -100.0  # the least bias that vLLM takes
+
 
 class MediaReader:
     def __init__(self, settings: EngineSettings, llm: Any) -> None:
         self.settings = settings
         self.llm = llm
         self._processor: Any = None
+        self.never_said = never_said(llm.vllm_config.model_config.hf_config) if settings.vision else None
 
     async def read(self, sources: Sequence[MediaSource]) -> tuple[Media, ...]:
         """Raises MissingFile that names a source that is not there."""
@@ -76,6 +79,13 @@ class MediaReader:
         made = self._processor(images=[image], return_tensors="np")
         tensors = tuple((name, str(made[name].dtype), tuple(made[name].shape), made[name].tobytes()) for name in sorted(made))
         return Media(source, tensors)
+
+
+def never_said(config: Any) -> dict[int, float]:
+    """What no call may draw: a placeholder that a model says itself has no image, and no call could go on behind it. The bias
+    does not show in logprobs, which are those of the model."""
+    names = ("image_token_id", "video_token_id")
+    return {int(token): NEVER for name in names if (token := getattr(config, name, None)) is not None}
 
 
 def collapsed(tokens: Sequence[int], placeholder: int, images: int) -> list[int]:

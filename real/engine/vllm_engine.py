@@ -209,6 +209,7 @@ class VllmEngine:
             presence_penalty=sampling.presence_penalty,
             frequency_penalty=sampling.frequency_penalty,
             structured_outputs=StructuredOutputsParams(grammar=sampling.grammar) if sampling.grammar else None,
+            logit_bias=self.pictures.never_said,
             max_tokens=most,  # and never min_tokens: it counts the tokens of one request, not of the call
             logprobs=0,  # of the token that was drawn, and no others
             flat_logprobs=True,  # columns, and no objects for each token that the collector would walk

@@ -13,38 +13,28 @@ bearer token that was made for this server. SQL runs on one thread of its own.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import re
-import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import httpx
 import msgspec
-from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from protocol.errors import Lost, PeerFailed
 from protocol.messages import PromptTask, ToolCall
-from real.gym.bodies import TooLarge, answer, failed, read_body, refusal, too_large
-from real.gym.client import loopback_client
+from real.gym.asking import Act, Answering, Asking
+from real.gym.bodies import answer
 from real.gym.scoring import Scorer
-from real.gym.server import bearer
 from real.gym.tables import Ran, Rows, StaleSession, Workbook, digest_of
-from real.gym.wire import BadBody, decode_message, error_of, read_fault
-from real.listening import Listening, listen
+from real.gym.wire import BadBody
+from real.listening import listen
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
-BODY_MAX = 4 << 20
-SENT_MAX = 3  # times one call is sent: a server that does not answer costs its row, and no more than that
-PAUSE_S = 0.05  # before it is sent again; doubling
-ANSWER_S = 10.0  # for each time
 TOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 RESERVED = ("seed_session", "close_session", "verify")
 
@@ -127,45 +117,23 @@ class LocalTools:
         await self._resources.close()
 
 
-# --- over HTTP: the server
+# --- over HTTP
 
 
-class ResourcesServer:
-    """``address`` and ``token`` are what its clients need."""
-
+class ResourcesServer(Answering):
     def __init__(self, resources: Resources, listening: socket.socket) -> None:
         self.resources = resources
-        self.token = secrets.token_hex(16)
-        routes = [
-            Route("/seed_session", self._route(SeedSession, self._seed), methods=["POST"]),
-            Route("/close_session", self._route(CloseSession, self._close_session), methods=["POST"]),
-            Route("/verify", self._route(Verify, self._verify), methods=["POST"]),
-            Route("/{tool}", self._route(RunTool, self._run), methods=["POST"]),
+        routes: list[tuple[str, type, Act]] = [
+            ("/seed_session", SeedSession, self._seed),
+            ("/close_session", CloseSession, self._close_session),
+            ("/verify", Verify, self._verify),
+            ("/{tool}", RunTool, self._run),
         ]
-        app = FastAPI(routes=routes, openapi_url=None, docs_url=None, redoc_url=None)
-        self._listening = Listening(app, listening)
-        self.address = self._listening.address
+        super().__init__(listening, routes)
 
     async def close(self) -> None:
-        await self._listening.close()
+        await super().close()
         await self.resources.close()
-
-    def _route(self, kind: type, act: Callable[[Request, Any], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def route(request: Request) -> Response:
-            if not hmac.compare_digest(bearer(request), self.token.encode()):
-                return refusal(f"{request.url.path}: this server's token is missing or another one", 401)
-            try:
-                return await act(request, decode_message(kind, await read_body(request, BODY_MAX)))
-            except BadBody as error:
-                return refusal(str(error), 422)
-            except TooLarge:
-                return too_large(request.url.path, BODY_MAX)
-            except StaleSession:
-                return answer(Stale("seed the session first"), 409)
-            except Exception as error:
-                return failed(error)
-
-        return route
 
     async def _seed(self, request: Request, asked: SeedSession) -> Response:
         await self.resources.work(self.resources.workbook.seed, asked.session, asked.state)
@@ -176,7 +144,10 @@ class ResourcesServer:
         return answer({})
 
     async def _verify(self, request: Request, asked: Verify) -> Response:
-        rows = await self.resources.work(self.resources.workbook.rows, asked.session)
+        try:
+            rows = await self.resources.work(self.resources.workbook.rows, asked.session)
+        except StaleSession:
+            return unseeded()
         return answer({"reward": await self.resources.work(self.resources.scorer.reward, asked.task, rows)})
 
     async def _run(self, request: Request, asked: RunTool) -> Response:
@@ -184,21 +155,17 @@ class ResourcesServer:
         if not key:
             raise BadBody(f"the header {KEY_HEADER} is missing: a call is made once under it")
         call = ToolCall(request.path_params["tool"], asked.arguments)
-        return answer(await self.resources.work(self.resources.workbook.run, asked.session, key, call, asked.base))
+        try:
+            return answer(await self.resources.work(self.resources.workbook.run, asked.session, key, call, asked.base))
+        except StaleSession:
+            return unseeded()
 
 
-# --- over HTTP: the way to it
+def unseeded() -> Response:
+    return answer(Stale("seed the session first"), 409)
 
 
-class HttpTools:
-    """``owner``: a server that ends with this client."""
-
-    def __init__(self, address: str, token: str, owner: ResourcesServer | None = None) -> None:
-        self.address = address
-        self._owner = owner
-        self._client = loopback_client(address)
-        self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-
+class HttpTools(Asking):
     async def run(self, session: str, key: str, call: ToolCall, rows: Rows) -> Ran:
         if not TOOL.fullmatch(call.name) or call.name in RESERVED:
             return Ran(f"error: there is no tool {call.name[:100]}", rows, False, False)
@@ -210,34 +177,6 @@ class HttpTools:
             self._checked(await self._post("/seed_session", seed, self._headers))
             response = await self._post(f"/{call.name}", body, headers)
         return msgspec.json.decode(self._checked(response), type=Ran)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-        if self._owner is not None:
-            await self._owner.close()
-
-    async def _post(self, path: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
-        """Sent again, as it is, where no answer comes. Raises Lost."""
-        pause_s = PAUSE_S
-        for sent in range(1, SENT_MAX + 1):
-            try:
-                return await self._client.post(path, content=body, headers=headers, timeout=ANSWER_S)
-            except httpx.TransportError as error:
-                if sent == SENT_MAX:
-                    raise Lost(
-                        f"the resources server at {self.address} does not answer: {type(error).__name__} {error}"
-                    ) from error
-            await asyncio.sleep(pause_s)
-            pause_s *= 2
-        raise AssertionError("the last failure is raised")
-
-    def _checked(self, response: httpx.Response) -> bytes:
-        if response.status_code == 200:
-            return bytes(response.content)
-        fault = read_fault(response.content)
-        if fault is not None:
-            raise error_of(fault)
-        raise PeerFailed(f"the resources server at {self.address} answered with HTTP {response.status_code}")
 
 
 def is_stale(response: httpx.Response) -> bool:

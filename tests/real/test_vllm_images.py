@@ -81,6 +81,21 @@ def test_media_are_preprocessed_alike_each_time_and_digested(life: Callable[...,
     ]
 
 
+def test_no_call_says_a_placeholder_itself(life: Callable[..., Any]) -> None:
+    """A call that goes on after one would look for its image. This model would say one in some thousands of tokens."""
+
+    async def use(engine: VllmEngine, rt: Runtime) -> list[int]:
+        sampling = {"temperature": 1.0}
+        outputs = [engine.start(call_of(f"c{n}", (*BEFORE, 70 + n), seed=n, limit=900, **sampling)) for n in range(48)]
+        for output in outputs:
+            await output.done()
+        return [token for output in outputs for token in output.tokens]
+
+    said = life(use)
+    assert len(said) > 10_000 and not {models.IMAGE, models.VIDEO} & set(said)
+    assert set(said) & set(range(models.VIDEO + 1, models.VOCABULARY)), "tokens as rare as those are said"
+
+
 def test_what_cannot_be_looked_at_is_refused_by_name(life: Callable[..., Any]) -> None:
     async def use(engine: VllmEngine, rt: Runtime) -> list[Exception]:
         failures: list[Exception] = []

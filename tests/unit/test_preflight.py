@@ -10,8 +10,10 @@ import pytest
 
 from protocol.errors import ConfigError
 from real import preflight
+from rollproof.real_options import RealOptions
+from rollproof.real_running import ready
 from scenarios.files import load
-from scenarios.model import Scenario
+from scenarios.model import InputError, Scenario
 
 
 def model(folder: Path, **config: object) -> Path:
@@ -49,6 +51,16 @@ def test_a_model_without_what_is_needed_is_refused(tmp_path: Path, name: str, la
 def test_a_model_of_another_kind_is_refused(tmp_path: Path, scenario: str, what: str) -> None:
     faults = preflight.model_faults(model(tmp_path / "m"), with_limit(load(scenario).scenario, 48))
     assert any(what in fault for fault in faults)
+
+
+def test_an_environment_that_only_the_simulator_has_is_refused_before_a_model_is_looked_for() -> None:
+    assert [preflight.environment_faults(load(name).scenario) for name in ("turn", "prefix", "multimodal")] == [[], [], []]
+    (fault,) = preflight.environment_faults(load("blackjack").scenario)
+    assert fault == (
+        "load.environment is 'blackjack', and the real world has workplace, multimodal: run this scenario in the simulator"
+    )
+    with pytest.raises(InputError, match=r"^--world real: .*load\.environment is 'clevr'"):
+        ready(load("clevr").scenario.in_real(), RealOptions(options={"model": "nowhere"}), lambda text: None)
 
 
 def test_no_model_folder_is_said(tmp_path: Path) -> None:

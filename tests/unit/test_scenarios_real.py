@@ -16,7 +16,7 @@ from scenarios.model import InputError, RealSizes
 
 BOTH_WORLDS = (
     "turn", "sibling", "prefix", "refusal", "lost-row", "gym-stall", "worker-kill", "data-plane-kill", "trainer-only",
-    "second-crash",
+    "second-crash", "multimodal",
 )  # fmt: skip
 SMALL = """
 format = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from parity_tables import RESTARTED, comparison, four_pairs, group, pair, run
+from parity_tables import RESTARTED, call, comparison, four_pairs, group, pair, run
 
 from parity.gates.bit_identical import bit_identical
 from parity.gates.exactly_once import exactly_once
@@ -186,6 +186,25 @@ def test_media_are_compared_where_there_are_any() -> None:
     assert media(comparison(four_pairs(media_equal=0))).verdict is BROKEN
     assert media(comparison()).verdict is NOTHING
     assert media(comparison(facts={"media": True})).verdict is UNKNOWN
+
+
+LOOKED = call(media_saved="m", media="m", trained_media="m")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, ""),
+        ({"media_saved": "x"}, "its prefix was generated with media x, it went on with m"),
+        ({"media": ""}, "its prefix was generated with media m, it went on with none"),
+        ({"trained_media": ""}, "it went on with media m, its trained row has none"),
+        ({"trained_media": "x", "absent": True}, ""),
+    ],
+)
+def test_a_restored_call_has_the_media_of_its_cut_whatever_the_reference_looked_at(changed: Any, said: str) -> None:
+    found = media(comparison(calls=[LOOKED, LOOKED | {"key": "s-a0/c1"} | changed], facts={"media": True}))
+    assert found.verdict is (BROKEN if said else HELD)
+    assert (not found.findings and not said) or found.findings[0] == f"prompt 1, sibling 0, call s-a0/c1: {said}"
 
 
 def test_the_same_steps_prompts_and_siblings_pass() -> None:

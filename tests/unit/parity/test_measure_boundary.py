@@ -191,6 +191,14 @@ def test_a_call_whose_row_was_never_trained_is_said_to_be_nowhere() -> None:
     assert calls["located"].sum() == 3
 
 
+def test_the_calls_say_which_media_were_trained() -> None:
+    pair = clean_pair(media=True)
+    row = pair.restored.row(2, 0)
+    row["media"][1] = "other"
+    calls = measure(*pair.runs(), EXACT).calls
+    assert calls["trained_media"].to_list() == ["other", *calls["media"].to_list()[1:]] and all(calls["media"])
+
+
 def test_the_calls_say_which_routes_were_trained() -> None:
     pair = clean_pair()
     calls = measure(*pair.runs(), EXACT).calls

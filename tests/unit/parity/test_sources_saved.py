@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from parity.measure import measure
+from parity.profiles import EXACT
 from parity.route_sums import routes_less
 from parity.sources.history import tables
 from parity.sources.lineage import LifeTold
@@ -58,6 +60,11 @@ def turn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("prefix"), "prefix", "controller/SnapshotPublished/2")
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("looked"), "multimodal", "controller/SnapshotPublished/2")
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +216,15 @@ def test_routes_of_a_prefix_are_the_same_at_its_restore_at_its_completion_and_in
     for row in rows.values():
         assert len(row["routes"]) == len(row["routes_sorted"]) == len(row["keys"])  # type: ignore[arg-type]
         assert row["routes"] != row["routes_sorted"] or not row["keys"]
+
+
+def test_media_of_a_prefix_are_the_same_at_its_cut_at_its_restore_and_in_the_trained_row(looked: Path) -> None:
+    reference, restored = saved_pair(looked)
+    lines = restored.restored
+    assert len(lines) and list(lines["media"]) == list(lines["media_saved"]) and all(lines["media"])
+    calls = measure(reference, restored, EXACT).calls
+    trained = calls[~calls["absent"].astype(bool)]
+    assert len(trained) and list(trained["trained_media"]) == list(trained["media"])
 
 
 def test_lives_in_memory_give_the_tables_of_the_saved_run(turn: Path) -> None:
