@@ -49,6 +49,19 @@ def test_the_verdicts_of_both_worlds_agree(name: str, tmp_path: Path) -> None:
     assert {name: verdicts[name] for name in reached if verdicts[name] not in ("HELD", "N/A")} == {}
     if name == CI[0]:
         assert strangers(tmp_path / "real") == []
+    if name == "prefix":
+        assert compared(tmp_path / "real")["verdict"] == "HELD"
+
+
+def compared(folder: Path) -> dict[str, Any]:
+    """What a saved run's restored lives trained on, against its reference."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rollproof", "parity", "compare", str(folder), str(folder), "--profile", "fp32", "--json"],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1, 3), done.stderr[-3000:]
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def strangers(folder: Path) -> list[str]:
