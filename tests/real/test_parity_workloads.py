@@ -1,4 +1,4 @@
-"""Prefix parity for real: every call of a step is cut by a SIGKILL, goes on, and is compared with a run that nothing interrupted."""
+"""Prefix parity for real: every call of a step is cut by a SIGKILL, goes on, and is compared with an uninterrupted run."""
 
 from __future__ import annotations
 
