@@ -11,17 +11,22 @@ from typing import Annotated
 import typer
 
 from protocol.errors import ConfigError
+from rollproof.real_models import KINDS
 from rollproof.showing import emit
 from scenarios.model import InputError
 
 models_app = typer.Typer(no_args_is_help=True, help="Tiny models for real runs; the contract test of this host's engine.")
-KINDS = ("dense", "moe", "vl")
 
 
 @models_app.command("make")
 def make_command(
     folder: Annotated[str, typer.Argument(help="A new folder.", metavar="DIR")],
-    kind: Annotated[str, typer.Option("--kind", help="dense, moe (a mixture of experts) or vl (looks at images).")] = "dense",
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind", help="dense, moe (a mixture of experts), vl (looks at images), dense-16m (16 million parameters)."
+        ),
+    ] = "dense",
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Make a tiny model that vLLM and transformers load: the same bytes every time."""

@@ -26,7 +26,7 @@ RESTORED_MIN = 32
         ("router-parity", "fp32", ()),
         ("router-parity-sampled", "fp32", ()),
         ("prefix-parity-16m", "fp32", ()),
-        ("prefix-parity-16m", "bf16", ("--dtype", "bfloat16", "--crash", "controller-SnapshotPublished-4-all")),
+        ("prefix-parity-16m", "bf16", ("--dtype", "bfloat16", "--crash", "controller-SnapshotPublished-8-all")),
     ],
 )
 def test_restored_calls_train_what_uninterrupted_ones_do(

@@ -54,7 +54,6 @@ from rollproof.cli import main
         ("mutants 27 --patch none.diff", "--patch is given with a name or --area"),
         ("mutants --patch none.diff", "--patch 'none.diff': cannot be read"),
         ("mutants 27 --points 0", "--points is '0': it must be all or a number above 0"),
-        ("parity run workplace", "the command 'parity' comes with a later step"),
         ("bench kernel", "unknown measurement 'kernel': there are ledger"),
         ("shrink rp1.x", "the command 'shrink' comes with a later step"),
         ("nonsense", "nonsense"),

@@ -133,19 +133,23 @@ def test_a_run_is_on_disk_before_it_is_judged(
     assert run(capsys, "judge", str(out))[1]["verdict"] == "HELD"
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_an_interrupted_sweep_leaves_what_was_there_and_nothing_else(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, junit = tmp_path / "out", tmp_path / "junit.xml"
     main(["run", small, "--out", str(out)])
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    before = contents(out)
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweeping, "merge", interrupted)
     assert main(["sweep", small, "--points", "5", "--out", str(out), "--junit", str(junit)]) == 2
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert contents(out) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my scenarios", "out"]
 
 
@@ -157,6 +161,7 @@ def test_a_saved_folder_is_replaced_as_a_whole(small: str, tmp_path: Path, capsy
         "life-1.end.msgpack",
         "life-1.history",
         "life-1.start.msgpack",
+        "rows",
         "run.json",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["my scenarios", "out"]
