@@ -162,5 +162,10 @@ def test_forty_clean_pairs_raise_no_alarm() -> None:
 
 
 @pytest.mark.slow
+def test_two_hundred_clean_pairs_raise_no_alarm() -> None:
+    assert alarms(range(1000, 1200)) == []
+
+
+@pytest.mark.nightly
 def test_a_thousand_clean_pairs_raise_no_alarm() -> None:
     assert alarms(range(1000, 2000)) == []
