@@ -55,7 +55,7 @@ def located(row: RowCalls, line: Mapping[str, Any]) -> Place:
     attempt = whole(line.get("attempt"))
     key = str(line.get("key") or "")
     if row.keys and key and key not in row.keys:
-        if -1 < attempt != row.attempt > -1:
+        if -1 < attempt < row.attempt:  # given up, and executed again
             return Place(absent=True, fault=f"the row is of attempt {row.attempt}, the prefix of attempt {attempt}")
         if line.get("completed") in (False, 0):
             return Place(absent=True, fault="the call that went on from the prefix never ended")

@@ -96,7 +96,11 @@ def excused(pair: Found, reference: Side, restored: Side, place: Place | None, p
     if pair.kind in (POST_CUT, UNRESTORED):
         if reference.sample_mask != restored.sample_mask:
             return "", "", _admission(reference, restored)
-        return ("near_tie", "", "") if pair.mask_equal else ("", "", "its masks differ where its tokens do")
+        if not pair.mask_equal:
+            return "", "", "its masks differ where its tokens do"
+        if _replied(reference, restored, pair.first):
+            return "", "", "no model call generated the token: nothing was chosen there"
+        return "near_tie", "", ""
     if pair.kind == PREFIX_MISMATCH and place is not None:
         return "", "", place.fault
     return "", "", "the prompt differs" if pair.kind == PRE_GENERATION else ""

@@ -82,6 +82,8 @@ def _lengths(batch: Batch, named: Any) -> list[tuple[int, str, str]]:
     even = named & (calls.lengths % 2 == 0) & (calls.lengths > 0)
     total = per_row(np.add, calls.values, calls.lengths, 0)
     out += _told(batch, even & (total != tokens.lengths), "provenance", "its calls do not add up to its tokens")
+    negative = per_row(np.minimum, calls.values, calls.lengths, 0) < 0
+    out += _told(batch, negative, "provenance", "one of its calls has less than no tokens")
     many = calls.lengths // 2
     for name in ("keys", "routes", "routes_sorted", "media"):
         held = _count(batch.texts(name))

@@ -124,8 +124,21 @@ class _Work:
                 if name == "routes_equal":
                     found = self._fed_alike(reference, restored, found)
                 columns[name] = np.where(columns["kind"] == classes.MATCH, found, -1).astype(np.int8)
+        self._lacking(one, other, columns)
         self.lines.append(columns)
         self.count += len(restored)
+
+    def _lacking(self, one: _Half, other: _Half, columns: dict[str, Any]) -> None:
+        """What the reference says of a row and the restored run does not is not compared: it must not look as if it were."""
+        said = {
+            "trainer_logprobs": (one.trainer.lengths > 0, other.trainer.lengths > 0),
+            "spans": tuple(half.batch.flat("spans").lengths > 0 for half in (one, other)),
+            "tools": (self.short[0].tools[one.lines] != "", self.short[1].tools[other.lines] != ""),
+        }
+        held = (columns["kind"] == classes.MATCH) & one.admitted & other.admitted
+        for name, (theirs, ours) in said.items():
+            for row in np.flatnonzero(held & theirs & ~ours).tolist():
+                columns["lacks"][row] += f",{name}" if columns["lacks"][row] else name
 
     def _fed_alike(self, reference: Batch, restored: Batch, found: Any) -> Any:
         """``found``, and 1 where only calls differ whose last token one of the engines was never fed."""
@@ -247,9 +260,14 @@ class _Work:
     def _logprobs(self, one: _Half, other: _Half, columns: dict[str, Any]) -> None:
         alike = (columns["kind"] == classes.MATCH) & columns["mask_equal"] & one.admitted & other.admitted
         columns["not_finite"] = one.not_finite() + other.not_finite()
-        if not alike.any():
+        parted = np.isin(columns["kind"], (classes.PRE_CUT, classes.POST_CUT, classes.UNRESTORED)) & (columns["first"] > 0)
+        parted &= columns["mask_equal"] & one.admitted & other.admitted
+        if not (alike | parted).any():
             return
-        places, places_ref = other.trained(alike), one.trained(alike)
+        places, places_ref = (half.trained(alike | parted) for half in (other, one))
+        if parted.any():
+            until = np.where(parted, columns["first"], np.iinfo(np.int32).max)
+            places, places_ref = places & _before(until, other.mask), places_ref & _before(until, one.mask)
         counts = counts_of(places, other.mask.offsets)
         ours, theirs = other.generation.values[places], one.generation.values[places_ref]
         found, difference = logprobs.compared(theirs, ours, counts, self.profile.logprob_most)
@@ -310,6 +328,12 @@ def _differing(one: _Half, other: _Half) -> Any:
             offsets = np.concatenate(([0], np.cumsum(ours.lengths[kept])))
             odd[kept[counts_of(unequal, offsets) > 0]] = True
     return odd
+
+
+def _before(until: Any, flat: Flat) -> Any:
+    """bool [tokens]: those that lie before the ``until[i]``-th of their row."""
+    place = np.arange(len(flat.values)) - np.repeat(flat.offsets[:-1], flat.lengths)
+    return place < np.repeat(until, flat.lengths)
 
 
 def _scores(half: _Half, places: Any) -> Any:

@@ -147,10 +147,12 @@ PAIRS: dict[str, Any] = {
     "tokens": "int32", "tokens_ref": "int32", "prompt_equal": "bool", "mask_equal": "bool", "tools_equal": "bool",
     "spans_equal": "bool", "spans_legal": "bool", "sample_mask": "int8", "sample_mask_ref": "int8",
     "reward": "float64", "reward_ref": "float64", "advantage": "float64", "advantage_ref": "float64",
-    # logprobs of trained tokens, of pairs whose tokens and masks are equal and whose weights are
+    # logprobs of trained tokens, of pairs whose tokens, masks and weights are equal, or were up to the first token that differs;
+    # those of the trainer only where all tokens are equal
     "compared": "int64", "bit_identical": "int64", "max_diff": "float64", "over": "int64", "not_finite": "int64",
     "trainer_compared": "int64", "trainer_excess": "float64",  # largest |difference| - rtol * |reference|
     "routes_equal": "int8", "media_equal": "int8",  # 1 yes, 0 no, -1 nothing to compare
+    "lacks": "str",  # columns that the reference's row has and this one, which matches it, does not, with commas between
 }  # fmt: skip
 # One line a segment of a row of either run: ``run`` reference | restored, ``segment`` prefix | tail | other. Sums over its
 # trained tokens that the trainer scored with the weights that generated them; ``masked`` of ``tokens`` gave nothing to learn.

@@ -92,6 +92,12 @@ def _lacking(comparison: Comparison) -> Iterator[str]:
         yield f"the restored run lacks what the reference has: column{'s' * (len(lacking) > 1)} {', '.join(lacking)}"
     if reference.has_history and not restored.has_history:
         yield "the restored run has no history, the reference has one: what a crash did to it cannot be told"
+    pairs = comparison.measured.pairs
+    if "lacks" in pairs:  # not in evidence of older versions
+        told = [name for names in pairs.loc[pairs["lacks"] != "", "lacks"] for name in names.split(",")]
+        for name in dict.fromkeys(told):
+            if name not in lacking:
+                yield f"{told.count(name)} restored rows have no {name}, the reference's have: it was not compared there"
     undecided = both(comparison.measured.pairs) & of_kind(comparison.measured.pairs, "")
     if undecided.any():
         yield f"{int(undecided.sum())} pairs of rows were given no class"

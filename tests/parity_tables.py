@@ -41,7 +41,7 @@ CLEAN: dict[str, Any] = {
     "margin": NONE, "tokens": 20, "tokens_ref": 20, "prompt_equal": True, "mask_equal": True, "tools_equal": True,
     "spans_equal": True, "spans_legal": True, "sample_mask": 1, "sample_mask_ref": 1, "reward": 1.0, "reward_ref": 1.0,
     "advantage": 0.5, "advantage_ref": 0.5, "compared": 10, "bit_identical": 10, "max_diff": 0.0, "over": 0, "not_finite": 0,
-    "trainer_compared": 10, "trainer_excess": 0.0, "routes_equal": -1, "media_equal": -1,
+    "trainer_compared": 10, "trainer_excess": 0.0, "routes_equal": -1, "media_equal": -1, "lacks": "",
 }  # fmt: skip
 FACTS = Facts(name="sample", source="by hand", siblings=2, train_steps=2)
 

@@ -6,7 +6,7 @@ A call whose attempt was given up, or whose row is masked, was not trained: it i
 from __future__ import annotations
 
 from parity.gate import Comparison, GateResult
-from parity.places import judged, lines, nothing, place, unknown
+from parity.places import judged, lines, nothing, place, some, unknown
 
 NAME = "restored prefixes"
 
@@ -36,4 +36,8 @@ def restored_prefixes(comparison: Comparison) -> GateResult:
     }  # fmt: skip
     if not len(trained) and not findings:
         return nothing(NAME, "every restored call was given up before it was trained", figures=figures)
+    unproven = trained[trained["digest"].isin(["", None])]
+    if not findings and len(unproven):
+        why = f"nobody wrote down what the restore installed for {some(unproven['key'], 3)}"
+        return unknown(NAME, why, value=located, limit=len(trained), figures=figures)
     return judged(NAME, findings, value=located, limit=len(trained), figures=figures)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from parity.agreement import NEVER, first_difference
 from parity.gate import Comparison, GateResult
-from parity.places import judged, lines, nothing, unknown
+from parity.places import judged, lines, nothing, some, unknown
 
 NAME = "weights"
 
@@ -39,6 +39,9 @@ def weights(comparison: Comparison) -> GateResult:
                 findings.append(f"{said}, though all rows before are equal")
         if step < last and before == before_ref and after != after_ref:
             findings.append(f"step {step}: equal rows made weights {after[:12]}, in the reference {after_ref[:12]}")
+    silent = sorted(theirs.keys() - mine.keys())
+    if silent and not findings:
+        return unknown(NAME, f"the restored run does not say which weights step {some(silent)} made, the reference does")
     why = (
         "all rows are equal"
         if last == NEVER

@@ -36,6 +36,7 @@ def what_was_trained(comparison: Comparison) -> GateResult:
         findings += _over_the_run(reference, restored, theirs, mine)
         why = "trained and passed prompts are equal over the run"
     findings += _causes(restored)
+    findings += _told(restored, mine)
     if not restored.facts.ended:
         findings.append("the restored run did not reach its end")
     figures = {"steps": int(mine["step"].nunique()), "groups": len(_groups(mine)), "rows": len(mine)}
@@ -55,6 +56,22 @@ def _steps(theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
     wanted, found = set(theirs["step"].unique()), set(mine["step"].unique())
     out = [f"step {step}: the restored run never trained it" for step in sorted(wanted - found)]
     return out + [f"step {step}: only the restored run trained it" for step in sorted(found - wanted)]
+
+
+def _told(run: Run, rows: pd.DataFrame) -> list[str]:
+    """Where the rows that count are not those that the history tells of."""
+    if run.steps.empty:
+        return []
+    told = {int(line.step): (int(line.life), int(line.rows)) for line in lines(run.steps)}
+    found = {step: (set(of["life"]), len(of)) for step, of in rows.groupby("step")}
+    out = []
+    for step, (life, count) in sorted(told.items()):
+        lives, number = found.get(step, ({life}, 0))
+        if lives != {life}:
+            out.append(f"step {step}: its rows are of life {some(sorted(lives))}, its history tells of life {life}")
+        elif number < count:
+            out.append(f"step {step}: its history tells of {count} rows, {number} were written")
+    return out
 
 
 def _siblings_of(rows: pd.DataFrame) -> int:

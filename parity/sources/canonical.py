@@ -40,6 +40,13 @@ def row_table(columns: Mapping[str, Sequence[Any] | pa.Array | pa.ChunkedArray],
     return table
 
 
+def short_table(columns: Mapping[str, Sequence[Any]], where: Where) -> pa.Table:
+    """Of columns with one value a row, of which lists are checked when they are read. Raises ConfigError as ``row_table``."""
+    table = pa.table({name: _column(name, values, where) for name, values in columns.items()})
+    _check_short(table, where)
+    return table
+
+
 def _column(name: str, values: Any, where: Where) -> Any:
     kind = ROWS.field(name).type
     arrow = isinstance(values, pa.Array | pa.ChunkedArray)
@@ -107,8 +114,14 @@ def _wrong(place: str, column: str, found: str, right: str) -> ConfigError:
 
 
 def _check(table: pa.Table, where: Where) -> None:
+    _check_short(table, where)
+    _check_lists(table, where)
+
+
+def _check_short(table: pa.Table, where: Where) -> None:
     for name in NEEDED:
-        _no_nulls(table.column(name).combine_chunks(), name, where)
+        if name in table.column_names:
+            _no_nulls(table.column(name).combine_chunks(), name, where)
     for name in NOT_NEGATIVE:
         if name in table.column_names:
             values = table.column(name).fill_null(0).to_numpy()
@@ -118,7 +131,6 @@ def _check(table: pa.Table, where: Where) -> None:
     if "sample_mask" in table.column_names:
         mask = table.column("sample_mask").fill_null(1).to_numpy()
         _refuse((mask != 0) & (mask != 1), where, "sample_mask", mask, "it must be 0 or 1")
-    _check_lists(table, where)
 
 
 def _no_nulls(column: Any, name: str, where: Where) -> None:

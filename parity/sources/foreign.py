@@ -69,6 +69,8 @@ def foreign_run(path: str | Path, mapping: Mapping, name: str) -> Run:
 def foreign_files(path: Path, mapping: Mapping) -> list[Path]:
     """In the order of their steps: by the numbers in their names. Raises ConfigError if there are none, or of several kinds."""
     if path.is_file():
+        if path.suffix not in SUFFIXES:
+            raise ConfigError(f"{path}: is no file of rows that can be read: they end with {', '.join(SUFFIXES)}")
         return [path]
     if not path.is_dir():
         raise ConfigError(f"{path}: is not there: name a file of rows, or a folder of them")
@@ -114,7 +116,10 @@ def _in_memory(files: Sequence[Path], mapping: Mapping) -> TableRows:
                 steps.append(_step_of(path, mapping))
     if refused:
         raise ConfigError("; ".join(refused))
-    return TableRows(table_of(lines.rows, mapping, lines.where, steps, str(files[0].parent)))
+    source = str(files[0].parent if len(files) > 1 else files[0])
+    if not lines.rows:
+        raise ConfigError(f"{source}: holds no rows: at least one was expected")
+    return TableRows(table_of(lines.rows, mapping, lines.where, steps, source))
 
 
 def _opened_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -149,4 +154,4 @@ def _parquet(files: Sequence[Path], mapping: Mapping) -> Rows:
     if unfit or mapping.rows or mapping.unwrap or mapping.padded:
         what = f"columns.{unfit[0]}" if unfit else "rows, unwrap or padded"
         raise ConfigError(f"{files[0]}: mapping {mapping.name} has {what}, which Parquet is not read with: write plain columns")
-    return MappedRows(ParquetRows(files), mapping, str(files[0]))
+    return MappedRows(ParquetRows(files), mapping, [_step_of(file, mapping) for file in files])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import codecs
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,16 @@ from protocol.errors import ConfigError
 _decode = msgspec.json.Decoder().decode
 
 
+def _read(line: bytes) -> Any:
+    """Python writes NaN and Infinity, which are no JSON: they are numbers here, and a fault of the run for those who compare."""
+    try:
+        return _decode(line)
+    except msgspec.DecodeError:
+        if b"NaN" in line or b"Infinity" in line:
+            return json.loads(line)
+        raise
+
+
 class Lines:
     """Objects, and where each one stood."""
 
@@ -29,7 +41,7 @@ class Lines:
     def read(self, path: Path) -> list[dict[str, Any]]:
         """Append what is in a file. Raises ConfigError for a line that is no JSON object, and for a last one that is cut off."""
         try:
-            content = path.read_bytes()
+            content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror}): a file of JSON lines was expected") from None
         first = len(self.rows)
@@ -38,8 +50,8 @@ class Lines:
             if not line.strip():
                 continue
             try:
-                row = _decode(line)
-            except msgspec.DecodeError as error:
+                row = _read(line)
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise ConfigError(f"{path}, line {number}: is no JSON ({error}): was the file written to its end?") from None
             if not isinstance(row, dict):
                 raise ConfigError(f"{path}, line {number}: is {type(row).__name__}: one JSON object a line was expected")

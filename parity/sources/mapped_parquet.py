@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from parity.sources.canonical import row_table
+from parity.sources.canonical import row_table, short_table
 from parity.sources.mapping import Mapping
-from parity.sources.renaming import finish, made, reduce_advantages
+from parity.sources.parquet import ParquetRows
+from parity.sources.renaming import finish, made, moved, reduce_advantages, wrong_length
 from parity.tables import ROWS, Rows
 from protocol.errors import ConfigError
 
@@ -33,12 +34,21 @@ class Chosen:
         return self.rows.batches(self.lines[np.asarray(lines, np.int64)].tolist(), columns, size)
 
 
+def _known(value: Any) -> Any:
+    """None for what pandas makes of a null."""
+    return None if isinstance(value, float) and value != value else value
+
+
 class MappedRows:
     """``Rows`` over Parquet of other names: short columns are mapped once, long ones as they are read, and checked then."""
 
-    def __init__(self, rows: Rows, mapping: Mapping, source: str) -> None:
+    def __init__(self, rows: ParquetRows, mapping: Mapping, steps: Sequence[int | None]) -> None:
+        """``steps``: what the name of each file says."""
         self.rows = rows
-        self.source = source
+        self.source = str(rows.paths[0].parent if len(rows.paths) > 1 else rows.paths[0])
+        if not sum(rows.counts):
+            raise ConfigError(f"{self.source}: holds no rows: at least one was expected")
+        self._ends = np.cumsum(rows.counts)
         theirs = {
             name: found.column for name in mapping.columns if (found := mapping.source(name)) and found.column in rows.columns
         }
@@ -46,29 +56,35 @@ class MappedRows:
         self._long = {name: theirs[name] for name in ROWS.names if name in lists}
         held = rows.index
         short = {name: column for name, column in theirs.items() if name not in lists and column in held}
-        plain: dict[str, Any] = {name: held[column].tolist() for name, column in short.items()}
+        plain: dict[str, Any] = {name: [_known(value) for value in held[column].tolist()] for name, column in short.items()}
+        if "step" not in theirs and None not in steps:
+            plain["step"] = np.repeat(steps, rows.counts).tolist()
         if "advantage" in theirs and "advantage" not in plain:
             plain["advantage"] = self._lists(theirs["advantage"], len(held))
             if "token_mask" in theirs:
                 plain["token_mask"] = self._lists(theirs["token_mask"], len(held))
         for name, values in plain.items():
             found = mapping.source(name)
-            assert found is not None, "theirs are the mapping's columns"
+            if found is None or name not in theirs:
+                continue
             plain[name] = [made(value, found, name, self.where, row) for row, value in enumerate(values)]
         for name, value in mapping.constants.items():
             plain.setdefault(name, [value] * len(held))
         for name, offset in mapping.offsets.items():
-            plain[name] = [value + offset for value in plain.get(name, ())]
+            if name in plain:
+                plain[name] = [moved(value, offset, name, self.where, row) for row, value in enumerate(plain[name])]
         reduce_advantages(plain, mapping, self.where)
         plain.pop("token_mask", None)
         finish(plain, mapping, len(held))
         lacking = [name for name in ("step", "ordinal", "generation", "reward") if name not in plain]
         lacking += [name for name in ("tokens", "token_mask", "generation_logprobs") if name not in self._long]
+        if lacking and (listed := [name for name in lacking if name in theirs and name not in lists]):
+            raise ConfigError(f"{self.source}: column {theirs[listed[0]]} is a list: {listed[0]} must be one value a row")
         if lacking:
             raise ConfigError(
-                f"{source}: has no column for {', '.join(lacking)}: the mapping {mapping.name} names none that is there"
+                f"{self.source}: has no column for {', '.join(lacking)}: the mapping {mapping.name} names none that is there"
             )
-        self._short = pa.table({name: pa.array(values, ROWS.field(name).type) for name, values in plain.items()})
+        self._short = short_table(plain, self.where)
         self.index = self._short.to_pandas()
         self._lines: Any = None
 
@@ -77,10 +93,20 @@ class MappedRows:
         return tuple(name for name in ROWS.names if name in self._long or name in self._short.column_names)
 
     def where(self, row: int) -> str:
-        return f"{self.source}, row {row}"
+        file = int(np.searchsorted(self._ends, row, side="right"))
+        return f"{self.rows.paths[file]}, row {row - int(self._ends[file]) + self.rows.counts[file]}"
 
     def _where_in(self, part: Any, row: int) -> str:
         return self.where(int(part[row]))
+
+    def _unpadded(self, tokens: Any, part: Any) -> None:
+        if "input_length" not in self.index:
+            return
+        said, found = self.index["input_length"].to_numpy(float)[part], pc.list_value_length(tokens).to_numpy()
+        wrong = np.flatnonzero(~np.isnan(said) & (said != found))
+        if len(wrong):
+            row = wrong[0]
+            raise ConfigError(wrong_length(self.where(int(part[row])), int(said[row]), int(found[row])))
 
     def _lists(self, column: str, count: int) -> list[Any]:
         found: list[Any] = []
@@ -101,4 +127,5 @@ class MappedRows:
                 if name in columns or name in always:
                     held[name] = pc.take(self._short.column(name), pa.array(part))
             table = row_table(held, partial(self._where_in, part), self.source)
+            self._unpadded(table.column("tokens"), part)
             yield table.select([name for name in columns if name in table.column_names])

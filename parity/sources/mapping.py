@@ -36,6 +36,7 @@ FORMAT = 1
 DIGESTS = ("ids-sha256-i32", "ids-sha256-i64", "ids-sha256-text")
 SAMPLERS = ("in_order", "windowed", "weight_fifo")
 DRAWS = ("", "greedy", "seeded", "chance", "version")
+LEVELS = ("", "rollout", "sibling", "turn", "prefix")
 REDUCTIONS = ("only", "mean", "first")
 
 
@@ -186,7 +187,8 @@ def mapping_fault(mapping: Mapping) -> str:
 
 def _choices_fault(mapping: Mapping) -> str:
     run = mapping.run
-    for name, choices in (("sampler", SAMPLERS), ("draws", DRAWS), ("prefix_digest", DIGESTS)):
+    known = (("sampler", SAMPLERS), ("draws", DRAWS), ("recovers", LEVELS), ("prefix_digest", DIGESTS))
+    for name, choices in known:
         if getattr(run, name) not in choices:
             return f"run.{name} is {getattr(run, name)!r}: it must be one of {', '.join(filter(None, choices))}"
     for name in ("siblings", "train_steps", "max_staleness", "restored_from_step"):
@@ -201,6 +203,10 @@ def _sources_fault(mapping: Mapping) -> str:
         assert source is not None, "its own keys"
         if source.reduce and source.reduce not in REDUCTIONS:
             return f"columns.{name}.reduce is {source.reduce!r}: it must be one of {', '.join(REDUCTIONS)}"
+        if source.reduce and name != "advantage":
+            return f"columns.{name}.reduce: advantages alone are reduced: leave it out"
+        if source.divide < 0 or source.modulo < 0:
+            return f"columns.{name}: divide and modulo must be 0 or more"
         try:
             groups = re.compile(source.pattern).groups
         except re.error as error:

@@ -30,6 +30,13 @@ class ParquetRows:
             raise ConfigError("no Parquet file of rows was named")
         schema = self._files[0].schema_arrow
         for path, file in zip(self.paths, self._files, strict=True):
+            kinds = file.schema_arrow
+            for name in set(kinds.names) & set(schema.names) if path != self.paths[0] else ():
+                if is_list(kinds.field(name).type) and kinds.field(name).type != schema.field(name).type:
+                    raise ConfigError(
+                        f"{path}: column {name} is {kinds.field(name).type}, in {self.paths[0]} {schema.field(name).type}: "
+                        "write all files with the same types"
+                    )
             if file.schema_arrow.names != schema.names:
                 odd = sorted(set(file.schema_arrow.names) ^ set(schema.names)) or schema.names
                 raise ConfigError(f"{path} and {self.paths[0]} differ in columns: {', '.join(odd)}")
@@ -37,6 +44,7 @@ class ParquetRows:
         groups = [(file, group) for file in range(len(self._files)) for group in range(self._files[file].num_row_groups)]
         self._groups = groups
         sizes = [self._files[file].metadata.row_group(group).num_rows for file, group in groups]
+        self.counts = [file.metadata.num_rows for file in self._files]  # rows of each file
         self._starts: Any = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         short = [field.name for field in schema if not is_list(field.type)]
         self._index = self._short(short)
@@ -93,7 +101,9 @@ class ParquetRows:
         try:
             tables = [file.read(columns=names) for file in self._files]
         except (pa.ArrowException, OSError) as error:
-            raise ConfigError(f"{self.paths[0].parent}: the columns {', '.join(names)} cannot be read ({error})") from None
+            raise ConfigError(
+                f"{self.paths[0].parent}: the columns {', '.join(names)} cannot be read ({error}): write the files again"
+            ) from None
         return pa.concat_tables(tables, promote_options="permissive").to_pandas()
 
 

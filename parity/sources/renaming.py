@@ -13,7 +13,7 @@ import pyarrow as pa
 from parity.sources.canonical import OF_A_TOKEN, Where, row_table
 from parity.sources.jsonl import flat
 from parity.sources.mapping import Mapping, Source
-from parity.tables import ROWS
+from parity.tables import NEEDED, ROWS
 from protocol.errors import ConfigError
 
 _LONG = ("tokens", *OF_A_TOKEN)
@@ -38,15 +38,38 @@ def table_of(
     for name, value in mapping.constants.items():
         columns.setdefault(name, [value] * len(rows))
     for name, offset in mapping.offsets.items():
-        columns[name] = [value if value is None else value + offset for value in columns.get(name, ())]
-    reduce_advantages(columns, mapping, where)
-    finish(columns, mapping, len(rows))
-    missing = [name for name in mapping.columns if name not in columns and name in ("tokens", "ordinal", "generation", "reward")]
+        if name in columns:
+            columns[name] = [moved(value, offset, name, where, row) for row, value in enumerate(columns[name])]
+    missing = [name for name in mapping.columns if name not in columns and name in NEEDED and name != "step"]
     if missing:
         theirs = mapping.source(missing[0])
         assert theirs is not None, "it is one of the mapping's columns"
         raise ConfigError(f"{source}: no row has {theirs.column!r}, which the mapping {mapping.name} reads {missing[0]} from")
-    return row_table(columns, where, source)
+    reduce_advantages(columns, mapping, where)
+    finish(columns, mapping, len(rows))
+    table = row_table(columns, where, source)
+    unpadded(columns, where)
+    return table
+
+
+def moved(value: Any, offset: int, name: str, where: Where, row: int) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{where(row)}: {name} is {value!r}: offsets.{name} can be added to a number alone")
+    return value + offset
+
+
+def unpadded(columns: dict[str, list[Any]], where: Where) -> None:
+    """Raises ConfigError for a row whose tokens go on after its input length: what is compared then is padding."""
+    for row, (length, tokens) in enumerate(zip(columns.get("input_length", ()), columns.get("tokens", ()), strict=False)):
+        if isinstance(length, int | float) and isinstance(tokens, list) and len(tokens) != length:
+            raise ConfigError(wrong_length(where(row), length, len(tokens)))
+
+
+def wrong_length(place: str, length: Any, tokens: int) -> str:
+    said = f"{place}: input_length is {length}, its tokens are {tokens}"
+    return f"{said}: cut the padding off (JSON lines and torch: padded = true in the mapping)"
 
 
 def _value(row: Any, path: str, unwrap: bool) -> Any:
@@ -77,6 +100,8 @@ def made(value: Any, source: Source, name: str, where: Where, row: int) -> Any:
             value = int(value) if pa.types.is_integer(kind) else value
         except (TypeError, ValueError):
             raise ConfigError(f"{where(row)}: {source.column} gives {value!r} for {name}: a whole number was expected") from None
+        if (source.divide or source.modulo) and not isinstance(value, int | float):
+            raise ConfigError(f"{where(row)}: {source.column} is no number: {name} is counted from it")
         value = value // source.divide if source.divide else value
         value = value % source.modulo if source.modulo else value
     if isinstance(value, float) and value.is_integer() and pa.types.is_integer(ROWS.field(name).type):
@@ -111,8 +136,21 @@ def reduce_advantages(columns: dict[str, list[Any]], mapping: Mapping, where: Wh
     for row, value in enumerate(values):
         if not isinstance(value, list):
             continue
-        mask = masks[row] if masks is not None and masks[row] is not None and len(masks[row]) == len(value) else [1] * len(value)
-        trained = [item for item, flag in zip(value, mask, strict=True) if flag]
+        odd = next((item for item in value if item is not None and not isinstance(item, int | float)), None)
+        if odd is not None:
+            raise ConfigError(f"{where(row)}: {source.column} holds {odd!r:.60}: it must be a list of numbers, one a token")
+        mask = masks[row] if masks is not None else None
+        if not isinstance(mask, list) or not mask or not value:
+            values[row] = None  # that there is no mask, or no token, is said later
+            continue
+        if len(value) not in (1, len(mask)):
+            raise ConfigError(
+                f"{where(row)}: {source.column} has {len(value)} items: it must have {len(mask)}, as many as tokens"
+            )
+        trained = [item for item, flag in zip(value, mask if len(value) > 1 else [1], strict=True) if flag == 1]
+        if None in trained:
+            values[row] = None  # nobody could say
+            continue
         if (source.reduce or "only") == "only" and len(set(trained)) > 1:
             raise ConfigError(
                 f"{where(row)}: {source.column} has {len(set(trained))} values on trained tokens: a row has one advantage;"

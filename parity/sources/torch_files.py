@@ -20,11 +20,13 @@ def torch_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
     try:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a file that is none makes of its reader; refused either way
-        reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), str(error))
-        raise ConfigError(
-            f"{path}: refused, nothing of it was run ({reason.splitlines()[0][:200]}): save plain tensors"
-        ) from None
-    held = _plain(held)
+        reason = next((line.strip() for line in str(error).splitlines() if "GLOBAL" in line), "")
+        why = reason[:200] or f"it is no whole torch file: {type(error).__name__}"
+        raise ConfigError(f"{path}: refused, nothing of it was run ({why}): save plain tensors") from None
+    try:
+        held = _plain(held)
+    except (RuntimeError, TypeError, NotImplementedError) as error:  # a sparse or quantized tensor
+        raise ConfigError(f"{path}: holds a tensor without plain values ({type(error).__name__}): save dense tensors") from None
     if isinstance(held, dict) and not any(isinstance(value, list) for value in held.values()):
         held = [held]
     if isinstance(held, dict):

@@ -1,0 +1,144 @@
+"""Dumps as other trainers write them: what is wrong is one sentence with its place and cure, and never a guess."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from parity.sources.foreign import foreign_run
+from parity.sources.mapping import OWN, Mapping, Source, mapping_fault
+from protocol.errors import ConfigError
+
+
+def row(**changed: Any) -> dict[str, Any]:
+    line = {
+        "step": 1, "ordinal": 0, "generation": 0, "tokens": [5, 6, 7], "token_mask": [0, 1, 1], "reward": 1.0,
+        "generation_logprobs": [0.0, -0.5, -1.0], "input_length": 3,
+    }  # fmt: skip
+    return line | changed
+
+
+def mapped(offsets: dict[str, int] | None = None, advantage: str | Source = "advantage", **run: Any) -> Mapping:
+    columns = {name: name for name in OWN.columns} | {"advantage": advantage}
+    return Mapping(format=1, name="mine", columns=columns, offsets=offsets or {}, **run)
+
+
+def lines(folder: Path, *rows: dict[str, Any]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in rows))
+    return path
+
+
+def parquet(folder: Path, *rows: dict[str, Any], name: str = "rows.parquet") -> Path:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), folder / name)
+    return folder / name
+
+
+@pytest.mark.parametrize("write", [lines, parquet])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"step": 1.5}, "step is 1.5: it must be a whole number"),
+        ({"reward": "a"}, "reward is 'a': it must be a number"),
+        ({"generation": 2**40}, "generation is 1099511627776: it must be a whole number"),
+        ({"step": -1}, "step is -1: it must be 0 or more"),
+        ({"input_length": 2}, "input_length is 2, its tokens are 3: cut the padding off"),
+    ],
+)
+def test_a_wrong_value_of_a_row_is_named(tmp_path: Path, write: Callable[..., Path], changed: dict[str, Any], said: str) -> None:
+    path = write(tmp_path, row(**changed))
+    with pytest.raises(ConfigError, match=said.replace("(", "\\(")) as caught:
+        run = foreign_run(path, mapped(), "restored")
+        list(run.rows.batches([0], ("tokens",), 1))
+    assert str(path) in str(caught.value)
+
+
+def test_the_row_of_several_parquet_files_is_that_of_its_own_file(tmp_path: Path) -> None:
+    parquet(tmp_path / "dump", row(), row(generation=1), name="step_1.parquet")
+    parquet(tmp_path / "dump", row(step=2), row(step=None), name="step_2.parquet")
+    with pytest.raises(ConfigError, match="step_2.parquet, row 1: step is null"):
+        foreign_run(tmp_path / "dump", mapped(), "restored")
+
+
+def test_parquet_files_name_their_step_too(tmp_path: Path) -> None:
+    for step in (1, 2):
+        parquet(tmp_path / "dump", {name: value for name, value in row().items() if name != "step"}, name=f"s{step}.parquet")
+    columns: dict[str, str | Source] = {name: name for name in OWN.columns if name != "step"}
+    run = foreign_run(tmp_path / "dump", Mapping(format=1, name="mine", files="s{step}.parquet", columns=columns), "restored")
+    assert run.rows.index["step"].tolist() == [1, 2]
+
+
+def test_parquet_files_of_other_types_are_named(tmp_path: Path) -> None:
+    parquet(tmp_path / "dump", row(), name="a.parquet")
+    parquet(tmp_path / "dump", row(tokens=[5.0, 6.0, 7.0]), name="b.parquet")
+    with pytest.raises(ConfigError, match="b.parquet: column tokens is list"):
+        foreign_run(tmp_path / "dump", mapped(), "restored")
+
+
+@pytest.mark.parametrize(
+    ("advantages", "said"),
+    [
+        (["x"] * 3, "advantage holds 'x'"),
+        ([[0.5] * 3] * 2, r"advantage holds \[0.5"),
+        ([0.5, 0.5], "advantage has 2 items: it must have 3, as many as tokens"),
+    ],
+)
+@pytest.mark.parametrize("reduce", ["only", "mean"])
+def test_advantages_that_are_none_are_named(tmp_path: Path, advantages: Any, said: str, reduce: str) -> None:
+    path = lines(tmp_path, row(advantage=advantages))
+    with pytest.raises(ConfigError, match=f"line 1: {said}"):
+        foreign_run(path, mapped(advantage=Source(column="advantage", reduce=reduce)), "restored")
+
+
+def test_an_offset_is_added_to_numbers_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="line 1: step is '1': offsets.step can be added to a number alone"):
+        foreign_run(lines(tmp_path, row(step="1")), mapped(offsets={"step": 1}), "restored")
+
+
+def test_a_mask_that_is_missing_is_not_said_of_the_advantages(tmp_path: Path) -> None:
+    path = lines(tmp_path, row(token_mask=None, advantage=[0.0, 0.5, 0.5]))
+    with pytest.raises(ConfigError, match="no row has 'token_mask'"):
+        foreign_run(path, mapped(), "restored")
+
+
+def test_what_python_writes_for_no_number_is_read(tmp_path: Path) -> None:
+    run = foreign_run(lines(tmp_path, row(generation_logprobs=[0.0, float("nan"), -1.0])), mapped(), "restored")
+    (table,) = run.rows.batches([0], ("generation_logprobs",), 1)
+    assert np.isnan(table.column("generation_logprobs").to_pylist()[0][1])
+
+
+@pytest.mark.parametrize(("name", "said"), [("rows.csv", "they end with"), ("rows.pt", "no whole torch file")])
+def test_a_file_of_another_kind_is_named(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ConfigError, match=said):
+        foreign_run(tmp_path / name, mapped(), "restored")
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_dump_of_no_rows_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("jsonl"):
+        path.write_text("")
+    else:
+        parquet(tmp_path, row())
+        pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(ConfigError, match="holds no rows"):
+        foreign_run(path, mapped(), "restored")
+
+
+def test_a_mapping_that_cannot_be_meant_is_named() -> None:
+    def of(source: Source) -> str:
+        return mapping_fault(
+            mapped(advantage="advantage").__class__(format=1, name="x", columns=OWN.columns | {"ordinal": source})
+        )
+
+    assert "divide and modulo must be 0 or more" in of(Source(column="idx", divide=-2))
+    assert "advantages alone are reduced" in of(Source(column="idx", reduce="mean"))
