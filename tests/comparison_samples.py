@@ -27,7 +27,7 @@ def pair(step: int, ordinal: int, generation: int, **given: Any) -> dict[str, An
         "prompt_equal": True, "mask_equal": True, "tools_equal": True, "spans_equal": True, "spans_legal": True, "sample_mask": 1,
         "sample_mask_ref": 1, "reward": float(generation % 2), "reward_ref": float(generation % 2), "advantage": 0.5,
         "advantage_ref": 0.5, "compared": tokens - 20, "bit_identical": tokens - 21, "max_diff": 1e-5, "over": 0, "not_finite": 0,
-        "trainer_compared": tokens - 20, "trainer_excess": 0.0, "routes_equal": -1, "media_equal": -1,
+        "trainer_compared": tokens - 20, "trainer_excess": 0.0, "routes_equal": -1, "media_equal": -1, "lacks": "",
     }  # fmt: skip
     return {**line, **given}
 
