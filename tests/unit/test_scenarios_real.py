@@ -73,7 +73,7 @@ def test_a_scenario_of_both_worlds_has_a_crash_plan_of_events_and_small_sizes_th
     assert all(item.k == 0 for item in parse_plan(scenario.crash))
     assert check(real.job) == []
     rollouts = real.job.num_prompts_per_step * real.job.num_generations_per_prompt * real.job.train_steps
-    assert rollouts <= 8 and real.faults == scenario.faults
+    assert rollouts <= 24 and real.faults == scenario.faults
 
 
 @pytest.mark.parametrize("name", BOTH_WORLDS)

@@ -63,3 +63,9 @@ def test_every_test_can_fail(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             text = ast.unparse(node)
             assert re.search(r"\bassert\b|raises\(|\.fail\(|_holds\(|_is_|expect", text), f"{node.name} asserts nothing"
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """Without packages pytest imports each by its bare name: the second one would not be collected."""
+    names = [path.name for path in sorted((ROOT / "tests").rglob("*.py"))]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

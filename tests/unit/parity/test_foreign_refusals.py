@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from parity.sources.foreign import foreign_run
 from parity.sources.mapping import OWN, Mapping, Source, mapping_fault
 from protocol.errors import ConfigError
+
+TORCH = find_spec("torch") is not None
 
 
 def row(**changed: Any) -> dict[str, Any]:
@@ -115,7 +118,14 @@ def test_what_python_writes_for_no_number_is_read(tmp_path: Path) -> None:
     assert np.isnan(table.column("generation_logprobs").to_pylist()[0][1])
 
 
-@pytest.mark.parametrize(("name", "said"), [("rows.csv", "they end with"), ("rows.pt", "no whole torch file")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("rows.csv", "they end with"),
+        pytest.param("rows.pt", "no whole torch file", marks=pytest.mark.skipif(not TORCH, reason="torch is not installed")),
+        pytest.param("rows.pt", "torch is not installed", marks=pytest.mark.skipif(TORCH, reason="torch is installed")),
+    ],
+)
 def test_a_file_of_another_kind_is_named(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ConfigError, match=said):
