@@ -380,8 +380,7 @@ def _later_command(name: str) -> None:
         raise InputError(f"the command {name!r} comes with a later step of this project")
 
 
-for _name in ("parity", "shrink"):
-    _later_command(_name)
+_later_command("shrink")
 
 
 # --- what the commands share -------------------------------------------------------------------------------------------

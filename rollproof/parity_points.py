@@ -82,22 +82,31 @@ class JudgedLife(msgspec.Struct, frozen=True, kw_only=True):
     report: dict[str, Any]
 
 
-def finish_points(folder: Path, json: bool, junit: str | None) -> str:
-    """Judge what ``folder`` holds, write the report and the page beside it, print. Gives the verdict. Raises InputError."""
+def finish_points(folder: Path, json: bool, junit: str | None, pages: bool = True) -> str:
+    """Judge what ``folder`` holds, write the report and the pages beside it, print. Gives the verdict. Raises InputError.
+
+    ``pages``: False where the folder is thrown away."""
     saved = read_points(folder)
     found, trouble = _judged_lives(folder, saved)
     report = report_of(saved, found)
     write_report(folder, report)  # first: whatever becomes of the pages, it is there
+    if pages:
+        _write_pages(folder, report, trouble)
+    return told(report, json, junit, lambda: print_swept(stdout(), report))
+
+
+def _write_pages(folder: Path, report: Mapping[str, Any], trouble: Mapping[str, Packed]) -> None:
+    """One of each life in ``trouble``, and the one over all points."""
     shutil.rmtree(folder / LIVES, ignore_errors=True)
     for name, packed in trouble.items():
-        write_packed(folder / LIVES / name, packed)
-        of_life, comparison = judged(packed, f"{folder / LIVES / name}/")
-        write_all(folder / LIVES / name, of_life, comparison, ())
+        place = folder / LIVES / name
+        write_packed(place, packed)
+        of_life, comparison = judged(packed, f"{place}/")
+        write_all(place, of_life, comparison, ())
     try:
         write_points_page(folder, report)
     except Exception as error:  # a page that cannot be made changes no verdict
         tell(f"warning: the page could not be made ({type(error).__name__}: {error}): {REPORT_FILE} is there")
-    return told(report, json, junit, lambda: print_swept(stdout(), report))
 
 
 def read_points(folder: Path) -> SavedPoints:

@@ -52,7 +52,7 @@ def sweep_and_compare(
     junit: str | None,
 ) -> str:
     """The verdict over all points. Raises InputError if the reference does not reach its end."""
-    with kept_or_short(out) as (target, _):
+    with kept_or_short(out) as (target, kept):
         with saving.out_folder(target) as folder:
             assert folder is not None  # a target was given
             warn(loaded)
@@ -63,7 +63,7 @@ def sweep_and_compare(
             (folder / saving.PARITY_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1))
             write_report(folder, report_of(saved, {}))  # whatever becomes of the judging, it is there
         tell("judging")
-        return finish_points(Path(target), json, junit)
+        return finish_points(Path(target), json, junit, pages=kept is not None)
 
 
 class Swept:
