@@ -29,7 +29,7 @@ def what_was_trained(comparison: Comparison) -> GateResult:
     if not reference.has_history and last < wanted:  # with one, whether it ended is known
         return unknown(NAME, f"the reference trained up to step {last} of {wanted}, so nobody knows what there was to train")
     findings = [*_steps(theirs, mine), *_siblings(mine, restored.facts.siblings or _siblings_of(theirs))]
-    findings += _too_many(restored, mine) + _epochs(reference, restored, theirs, mine)
+    findings += _too_many(restored, theirs, mine) + _epochs(reference, restored, theirs, mine)
     if restored.facts.may_drop:
         why = "prompts may be dropped: steps and siblings are judged, prompts are not"
     elif restored.facts.in_order:
@@ -62,9 +62,10 @@ def _steps(theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
     return out + [f"step {step}: only the restored run trained it" for step in sorted(found - wanted)]
 
 
-def _too_many(run: Run, rows: pd.DataFrame) -> list[str]:
-    said = run.facts.train_steps
-    return [f"step {step}: the run is said to have {said} steps" for step in sorted(rows["step"].unique()) if 0 < said < step]
+def _too_many(run: Run, theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
+    """Steps of both runs that are more than their scenario has."""
+    said, steps = run.facts.train_steps, sorted(set(mine["step"].unique()) & set(theirs["step"].unique()))
+    return [f"step {step}: the run is said to have {said} steps" for step in steps if 0 < said < step]
 
 
 def _epochs(reference: Run, restored: Run, theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
