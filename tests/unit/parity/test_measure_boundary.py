@@ -65,7 +65,8 @@ def test_without_counts_of_its_calls_the_row_ends_with_the_restored_call() -> No
 
 def test_a_restored_call_that_is_not_the_last_cannot_be_found_in_a_row_that_counts_no_calls() -> None:
     row, line = row_of(clean_pair(), 1)
-    for keys in (row["keys"], []):
+    none: list[str] = []
+    for keys in (row["keys"], none):
         place = place_of(row | {"calls": [], "keys": keys}, line)
         assert (place.fault, place.start) == ("", -1) and "column calls would settle it" in place.unsettled
     row["tokens"][row["prompt_length"]] += 1

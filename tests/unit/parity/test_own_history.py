@@ -53,7 +53,7 @@ def found(pair: Pair, spoil: Callable[[dict[str, Any]], None]) -> list[str]:
     assert {line[:4] for line in faults[["run", "ordinal", "generation", "what"]].itertuples(index=False, name=None)} <= {
         ("restored", 4, 1, what) for what in ("told", "provenance", "row")
     }
-    return faults.loc[faults["what"] == "told", "fault"].to_list()
+    return [str(fault) for fault in faults.loc[faults["what"] == "told", "fault"]]
 
 
 @pytest.mark.parametrize(
