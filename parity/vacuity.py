@@ -99,6 +99,10 @@ def _lacking(comparison: Comparison) -> Iterator[str]:
         for name in dict.fromkeys(told):
             if name not in lacking:
                 yield f"{told.count(name)} restored rows have no {name}, the reference's have: it was not compared there"
+    if "unsettled" in pairs:
+        told = [text for text in pairs["unsettled"] if text]
+        for text in dict.fromkeys(told):
+            yield f"{told.count(text)} restored row{'s' * (told.count(text) > 1)}: {text}"
     undecided = both(comparison.measured.pairs) & of_kind(comparison.measured.pairs, "")
     if undecided.any():
         yield f"{int(undecided.sum())} pairs of rows were given no class"
