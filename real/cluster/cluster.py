@@ -16,7 +16,7 @@ ENVIRONMENT = {
     "RAY_event_stats": "0",
     "RAY_prestart_worker_first_driver": "0",  # one idle worker a logical CPU, else
 }
-CPUS = 16  # logical ones: a data plane's own actors take one each, and a machine of two would leave them pending
+CPUS = 16  # logical ones: Ray starts as many workers at once; no actor of a job asks for one
 OBJECT_STORE_BYTES = 80 << 20
 
 
