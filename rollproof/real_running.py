@@ -125,7 +125,8 @@ def ready(scenario: Scenario, real: RealOptions, tell: Callable[[str], None]) ->
                 from real.gym.nemo.release import check_job
 
                 check_job(scenario.job)
-            preflight.refuse(preflight.place_faults() + preflight.package_faults() + preflight.environment_faults(scenario))
+            faults = preflight.place_faults() + preflight.package_faults() + preflight.environment_faults(scenario)
+            preflight.refuse(faults + preflight.cluster_faults(real.ray))
             model = model_folder(real.options.get("model") or scenario.real.model or kind_for(scenario))
         preflight.check(scenario, model)
     except ConfigError as error:

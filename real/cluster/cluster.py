@@ -42,10 +42,10 @@ def lean() -> None:
 
 def start(address: str, folder: str) -> None:
     """``address`` '': a cluster of its own below ``folder`` (a short path: its sockets' names are limited)."""
-    os.environ.update(ENVIRONMENT)
-    if address:
+    if address:  # whether it wants a token, and where that lies, is the business of whoever started it
         ray.init(address=address, namespace="rollproof", log_to_driver=False, configure_logging=False)
         return
+    os.environ.update(ENVIRONMENT)
     on_loopback()
     lean()
     for last in (False, True):
