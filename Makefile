@@ -54,10 +54,10 @@ sweep: $(READY)
 	$(BIN)/rollproof sweep $(SWEEP)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not real and not nightly"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow and not real and not nightly"
 
 slow: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not real and not nightly"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not real and not nightly"
 
 check: $(READY)
 	$(BIN)/ruff format --check $(CODE)

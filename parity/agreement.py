@@ -30,6 +30,12 @@ def compared(pairs: pd.DataFrame) -> Any:
     return both(pairs) & ~of_kind(pairs, "other_weights")
 
 
+def acted_alike(pairs: pd.DataFrame) -> Any:
+    """Pairs that are not compared by token, whose tokens and tool replies are equal all the same: what was done is the same."""
+    alike = (pairs["first"].to_numpy() < 0) & (pairs["tokens"].to_numpy() == pairs["tokens_ref"].to_numpy())
+    return both(pairs) & of_kind(pairs, "other_weights") & alike & pairs["tools_equal"].to_numpy(bool)
+
+
 def excused(pairs: pd.DataFrame, profile: Profile) -> Any:
     proven = (pairs["proof"] != "").to_numpy(bool)
     prefix = of_kind(pairs, "pre_cut") & (pairs["excuse"] == PRE_CUT).to_numpy(bool) & profile.pre_cut_excused

@@ -24,7 +24,8 @@ GENERATED, IDS_I32, IDS_I64 = KINDS = "generated", "ids-sha256-i32", "ids-sha256
 class Place:
     """Of one restored call. Prefix: tokens [start, start + prefix), the call's own end at ``end``. ``number``: which of the row's
     calls (-1: unknown). ``fault``: why the row does not hold it ('' it does). ``proven``: it hashes to what was installed;
-    False without a fault: nobody wrote down what was. ``absent``: the row is of another attempt, or admits nothing."""
+    False without a fault: nobody wrote down what was. ``absent``: the row is of another attempt, or admits nothing.
+    ``unsettled``: why nobody can tell where it lies, and which column would settle it."""
 
     start: int = -1
     prefix: int = 0
@@ -33,6 +34,10 @@ class Place:
     fault: str = ""
     proven: bool = False
     absent: bool = False
+    unsettled: str = ""
+
+
+NO_COUNTS = "the row does not say how many tokens each of its calls carried and generated: column calls would settle it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +67,15 @@ def located(row: RowCalls, line: Mapping[str, Any]) -> Place:
         return Place(fault=f"call {key} went on from a prefix, and the row is made of {', '.join(row.keys)}")
     number = row.keys.index(key) if key in row.keys else len(row.calls) // 2 - 1
     generated = whole(line.get("generated"))
+    if not row.calls and (generated < 1 or 0 <= number < len(row.keys) - 1):
+        what = "that later calls follow" if generated > 0 else "of whose tokens nobody says how many there were"
+        return Place(number=number, unsettled=f"a restored call {what} cannot be found: {NO_COUNTS}")
     start, end, fault = _counted_back(row, number, generated)
     prefix = whole(line.get("prefix_tokens"))
     if not fault and not 0 < prefix <= end - start:
         fault = f"a prefix of {prefix} tokens does not fit into a call of {end - start}"
     if fault:
-        return Place(number=number, fault=fault)
+        return _lost(row, number, Place(number=number, fault=fault))
     kind, right = str(line.get("digest_kind") or GENERATED), str(line.get("digest") or "")
     if not right:
         return Place(start=start, prefix=prefix, end=end, number=number)
@@ -79,13 +87,24 @@ def located(row: RowCalls, line: Mapping[str, Any]) -> Place:
     found = hashed(kind, row.tokens[part], row.logprobs[part])
     if found != right:
         fault = f"tokens {start} to {start + prefix} hash to {found[:8]}, the restore installed {right[:8]}"
-    return Place(start=start, prefix=prefix, end=end, number=number, fault=fault, proven=not fault)
+    place = Place(start=start, prefix=prefix, end=end, number=number, fault=fault, proven=not fault)
+    return _lost(row, number, place) if fault else place
+
+
+def _lost(row: RowCalls, number: int, place: Place) -> Place:
+    """What a restored call that is not at the row's end means: a fault where it must be there, because the row counts its calls,
+    or names it as its last one, or was generated in one go; else it may as well lie before later calls."""
+    stretches = np.count_nonzero(np.diff(np.concatenate(([0], row.mask))) > 0)
+    if row.calls or number >= 0 or stretches < 2:
+        return place
+    said = f"its restored prefix is not in what would be its last call ({place.fault}), and may lie in an earlier one"
+    return Place(number=number, unsettled=f"{said}: {NO_COUNTS}")
 
 
 def of_itself(row: RowCalls, right: str) -> Place:
     """A foreign row that only knows the SHA-256 of its prefix's ids: its last call begins with it, however long it is."""
     if not row.calls:
-        return Place(fault="the row does not say how many tokens its last call generated: the prefix cannot be looked for")
+        return Place(unsettled=f"its restored prefix cannot be looked for: {NO_COUNTS}")
     start, end, fault = _counted_back(row, len(row.calls) // 2 - 1, -1)
     if fault:
         return Place(fault=fault)
@@ -114,8 +133,6 @@ def _counted_back(row: RowCalls, number: int, generated: int) -> tuple[int, int,
     account (-1: nobody says)."""
     total, calls = len(row.tokens), row.calls
     if not calls:
-        if generated < 1:
-            return -1, -1, "nobody says how many tokens the restored call generated"
         start, carried = total - generated, 1
     else:
         if sum(calls) != total:

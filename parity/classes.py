@@ -9,7 +9,8 @@
     unrestored       nothing of a call was restored, and a token differs
 
 The first that is true counts. Versions and replies that differ only after the first token did are its consequence, and no reason
-not to compare. A difference counts for ``other_weights`` only if it can have been the cause.
+not to compare. A difference counts for ``other_weights`` only if it can have been the cause: replies whose tokens are the
+reference's, as the row has them, were the reference's, whatever their digest says (``tools_equal``).
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ def found(reference: Side, restored: Side, place: Place | None, cut: bool, other
         kind = PRE_GENERATION
     elif place is not None and place.fault and not place.absent:
         kind = PREFIX_MISMATCH
-    elif not same_weights or (not tools_equal and (first < 0 or _replied(reference, restored, first))):
+    elif not same_weights or (not tools_equal and first >= 0 and _replied(reference, restored, first)):
         kind = OTHER_WEIGHTS
     elif first < 0:
         kind = MATCH
-    elif place is not None and not place.absent:
+    elif place is not None and not place.absent and not place.unsettled:
         kind = PRE_CUT if first < place.start + place.prefix else POST_CUT
     else:
         kind = POST_CUT if cut else UNRESTORED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pandas as pd
 
 from parity.batches import Batch
 from parity.boundary import Place, RowCalls, located, of_itself, whole
+from parity.classes import by_token
 from parity.pairing import ABSENT
 from parity.route_sums import routes_less
 from parity.short_columns import Short
@@ -32,7 +35,7 @@ class Cuts:
         names = ("life", "ordinal", "generation")
         self._names = list(zip(*(short.identity[name].tolist() for name in names), strict=True))
         self.rows = np.array([name in self._by_row for name in self._names], bool) | (short.prefix_sha != "")
-        self._said: dict[int, tuple[bool, bool, str, str, str]] = {}
+        self._said: dict[int, tuple[bool, bool, str, str, str, str]] = {}
         self._unfed: dict[int, list[int]] = {}
 
     def places(self, batch: Batch, number: int, tokens: Any, mask: Any, logprobs: Any) -> list[Place]:
@@ -48,11 +51,12 @@ class Cuts:
         lost: list[Place] = []
         lines = self._by_row.get(self._names[line], [])
         for one in lines:
-            place = located(row, self._lines[one])
+            place = versioned(located(row, self._lines[one]), batch.short("spans", number), self._lines[one])
             trained, looked = ("" if place.absent else _one(texts, place.number) for texts in (routes, media))
             rest = self._lines[one].get("routes_rest")
             trained = routes_less(trained, rest) if trained and rest and isinstance(rest, str) else trained
-            self._said[one] = (not place.fault, place.absent, place.fault, trained, looked)
+            is_there = not (place.fault or place.unsettled)
+            self._said[one] = (is_there, place.absent, place.fault, trained, looked, place.unsettled)
             if place.start >= 0:
                 found[place.number] = place
                 if self._lines[one].get("terminal") is True and place.number > 0:
@@ -69,13 +73,32 @@ class Cuts:
         return self._unfed.get(line, [])
 
     def calls(self) -> pd.DataFrame:
-        """``RESTORED`` with ``located``, ``absent``, ``fault``, ``trained_routes`` and ``trained_media``."""
-        said = [self._said.get(number, (False, False, NO_ROW, "", "")) for number in range(len(self._lines))]
-        columns = {"located": bool, "absent": bool, "fault": str, "trained_routes": str, "trained_media": str}
+        """``RESTORED`` with what ``Measured.calls`` has beside it."""
+        said = [self._said.get(number, (False, False, NO_ROW, "", "", "")) for number in range(len(self._lines))]
+        columns = {
+            "located": bool, "absent": bool, "fault": str, "trained_routes": str, "trained_media": str, "unsettled": str
+        }  # fmt: skip
         table = self._table if len(self._table.columns) else pd.DataFrame(columns=list(RESTORED))
         return table.assign(
             **{name: pd.Series([line[place] for line in said], dtype=kind) for place, (name, kind) in enumerate(columns.items())}
         )
+
+
+def versioned(place: Place, spans: list[int], line: Mapping[str, Any]) -> Place:
+    """``place``, with a fault if the row gives its prefix to weights that the restore did not install it with: ``version`` of the
+    line is the oldest of them. Tokens that have no version in the row (untrained ones need none) may be older."""
+    oldest = whole(line.get("version"))
+    if place.fault or place.absent or place.start < 0 or oldest < 0 or not spans or len(spans) % 3:
+        return place
+    found = by_token(spans, place.end)[place.start : place.start + place.prefix]
+    known = found[found >= 0]
+    if not len(known) or known.min() == oldest or (len(known) < len(found) and known.min() > oldest):
+        return place
+    return replace(
+        place,
+        proven=False,
+        fault=f"its prefix is of weight version {known.min()} in the row, the restore installed it with version {oldest}",
+    )
 
 
 def _one(texts: Any, number: int) -> str:

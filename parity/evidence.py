@@ -1,4 +1,5 @@
-"""Faults that one row shows by itself: what its parts say of the same tokens does not agree.
+"""Faults that one row shows by itself: what its parts say of the same tokens does not agree, cannot be (``parity.impossible``),
+or is not what its run's history tells of it (``parity.told``).
 
 ``faults_of`` reads the rows of both runs once more, batch by batch, and leaves one line a fault (``FAULTS``). Within a row,
 trained tokens lie in spans, spans in what calls generated, and the calls add up to the row; a logprob lies where something was
@@ -14,18 +15,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from parity import impossible
 from parity.batches import Batch, Flat, batches, counts_of, per_row
 from parity.pairing import counted, identities
 from parity.tables import Run
+from parity.told import told_faults
 
-# ``what``: provenance | staging. ``run``: reference | restored. Only rows that count in the end.
+# ``what``: provenance | staging | row | told. ``run``: reference | restored. Only rows that count in the end.
 FAULTS = ("run", "life", "step", "ordinal", "generation", "what", "fault")
 COLUMNS = (
-    "tokens",
-    "token_mask",
-    "generation_logprobs",
+    *impossible.COLUMNS,
     "spans",
-    "calls",
     "keys",
     "routes",
     "routes_sorted",
@@ -33,7 +33,7 @@ COLUMNS = (
     "staging_alive",
 )
 SIZE = 2000  # rows a batch: some 4 million tokens
-SHOWN = 1000  # faults of one run that are kept
+SHOWN = 1000  # faults of one kind and run that are kept
 
 
 def faults_of(reference: Run, restored: Run) -> pd.DataFrame:
@@ -48,20 +48,25 @@ def _of_run(name: str, run: Run) -> list[tuple[Any, ...]]:
     keys: list[Any] = []
     silent: list[Any] = []  # rows that say of no call; a fault only where others do
     spoke = False
+    numbers = impossible.numbers_of(run.rows.index, run.facts.source)
     for batch in batches(run, lines.tolist(), COLUMNS, SIZE):
         mute = _mute(batch)
         silent.append(batch.lines[mute])
         spoke = spoke or bool((batch.flat("calls").lengths > 0).any())
         found += _lengths(batch, ~mute)
         found += _coverage(batch, ~mute)
+        found += impossible.impossible(batch, numbers)
         if not run.has_history:
             found += _staging(batch)
         keys.append(_keys(batch))
     found += _shared(keys)
     if spoke:
         found += [(int(line), "provenance", "it is trained on, but no call generated it") for line in np.concatenate(silent)]
+    found += told_faults(run, rows, lines)
+    kinds = {what: sorted(fault for fault in found if fault[1] == what)[:SHOWN] for _, what, _ in found}
+    found = sorted(fault for faults in kinds.values() for fault in faults)
     place = rows[["life", "step", "ordinal", "generation"]]
-    return [(name, *place.iloc[line].tolist(), what, fault) for line, what, fault in sorted(found)[:SHOWN]]
+    return [(name, *place.iloc[line].tolist(), what, fault) for line, what, fault in found]
 
 
 def _mute(batch: Batch) -> Any:

@@ -22,6 +22,7 @@ from parity.profile import Profile
 from parity.segments import NAMES, segments, spans_of
 from parity.short_columns import Short, short_columns
 from parity.tables import PAIRS, SEGMENTS, Measured, Run
+from parity.untrained import generated_of, rest_of
 
 BATCH = 256  # rows of each run: a few million tokens at most
 READ = ("tokens", "token_mask", "generation_logprobs", "trainer_logprobs", "spans", "calls", "keys", "routes", "routes_sorted",
@@ -29,7 +30,9 @@ READ = ("tokens", "token_mask", "generation_logprobs", "trainer_logprobs", "span
 TOPS = ("top_first", "top_second", "top_margin")
 RUNS = ("reference", "restored")
 DTYPES = {name: object if kind == "str" else np.dtype(kind) for name, kind in PAIRS.items()}
-ZERO = ("tokens", "tokens_ref", "compared", "bit_identical", "over", "not_finite", "trainer_compared")  # other integers: -1
+# Integers that are 0 where nothing is said, others are -1.
+ZERO = ("tokens", "tokens_ref", "compared", "bit_identical", "over", "not_finite", "trainer_compared", "generated_ref",
+        "masked_ref", "rest", "rest_masked")  # fmt: skip
 
 
 def measure(reference: Run, restored: Run, profile: Profile, *, size: int = BATCH) -> Measured:
@@ -100,6 +103,7 @@ class _Work:
         self.short = [short_columns(run, matched.identities[name]) for run, name in zip(runs, RUNS, strict=True)]
         self.cuts = [Cuts(run, short) for run, short in zip(runs, self.short, strict=True)]
         self.other = other_versions(reference, restored)
+        self.missed = [missed_versions(run) for run in runs]
         self.lines: list[dict[str, Any]] = []  # columns of PAIRS, a batch each
         self.count = 0  # lines so far
         self.segments: list[dict[str, Any]] = []  # columns of SEGMENTS, likewise
@@ -111,6 +115,7 @@ class _Work:
         one, other = self._half(reference, 0), self._half(restored, 1)
         columns = self._lines(len(restored)) | self._own(other, 1)
         columns |= {f"{name}_ref": self._own(one, 0)[name] for name in ("step", "tokens", "sample_mask", "reward", "advantage")}
+        columns |= generated_of(reference, one.mask, one.admitted)
         columns["found"][:], columns["kind"][:] = "both", classes.MATCH
         for name in ("prompt_equal", "mask_equal", "tools_equal", "spans_equal"):
             columns[name][:] = True
@@ -159,7 +164,12 @@ class _Work:
         if number == 0:
             theirs = ("step", "tokens", "sample_mask", "reward", "advantage")
             own = {f"{name}_ref" if name in theirs else name: value for name, value in own.items() if name not in ("life", "how")}
-        columns = self._lines(len(batch)) | own | {"not_finite": half.not_finite()}
+        columns = (
+            self._lines(len(batch))
+            | own
+            | {"not_finite": half.not_finite()}
+            | (generated_of(batch, half.mask, half.admitted) if number == 0 else {})
+        )
         columns["found"][:] = RUNS[number]
         self.lines.append(columns)
         self.count += len(batch)
@@ -173,8 +183,8 @@ class _Work:
             row: cuts.places(batch, row, tokens.row(row), mask.row(row), generation.row(row))
             for row in np.flatnonzero(cuts.rows[batch.lines]).tolist()
         }
-        staleness = None if short.facts.in_order else short.facts.max_staleness
-        spans = spans_of(batch, mask, short.step[batch.lines], staleness)
+        missed = self.missed[number] if short.facts.in_order else ()  # the other samplers go by the oldest call
+        spans = spans_of(batch, mask, short.step[batch.lines], short.facts.max_staleness, missed)
         lying = {row: [place for place in found if place.start >= 0 and place.prefix] for row, found in places.items()}
         lying = {row: found for row, found in lying.items() if found}
         sums = segments(mask, spans.codes, short.sample_mask[batch.lines] != 0, generation, trainer, lying)
@@ -227,8 +237,10 @@ class _Work:
         said: dict[str, Any] = {
             "first": pair.first, "kind": pair.kind, "prompt_equal": pair.prompt_equal, "mask_equal": pair.mask_equal,
             "spans_equal": pair.spans_equal, "tools_equal": pair.tools_equal, "excuse": "" if asked else excuse, "proof": proof,
-            "fault": fault,
+            "fault": fault, "unsettled": next((each.unsettled for each in other.places.get(number, []) if each.unsettled), ""),
         }  # fmt: skip
+        if pair.kind in (classes.OTHER_WEIGHTS, classes.POST_CUT, classes.UNRESTORED):
+            said["rest"], said["rest_masked"] = rest_of(restored, pair.first)
         if place is not None and place.start >= 0 and place.prefix:
             said |= {"prefix_at": place.start, "prefix_tokens": place.prefix}
         return said
@@ -350,6 +362,13 @@ def other_versions(reference: Run, restored: Run) -> frozenset[int]:
         return frozenset()
     ours, theirs = _weights(restored), _weights(reference)
     return frozenset(version for version, digest in ours.items() if theirs.get(version, digest) != digest)
+
+
+def missed_versions(run: Run) -> list[int]:
+    """Versions that did not reach every worker when they were pushed."""
+    if run.steps.empty or "missed" not in run.steps:
+        return []
+    return [int(step) for step, count in zip(run.steps["step"], run.steps["missed"], strict=True) if count == count and count]
 
 
 def _weights(run: Run) -> dict[int, str]:

@@ -43,6 +43,7 @@ def pairing(reference: Run, restored: Run) -> Pairing:
     if reference.facts.in_order != restored.facts.in_order:
         one, other = (f"{run.facts.source} is {'in_order' if run.facts.in_order else 'not'}" for run in (reference, restored))
         raise ConfigError(f"rows cannot be matched: {one}, {other}; compare runs of one scenario")
+    one_scenario(reference.facts, restored.facts)
     names = list(key_columns(restored.facts))
     found = {"reference": identities(reference), "restored": identities(restored)}
     kept, twice = {}, []
@@ -63,6 +64,15 @@ def pairing(reference: Run, restored: Run) -> Pairing:
         duplicates=pd.concat(twice, ignore_index=True),
         identities=found,
     )
+
+
+def one_scenario(reference: Facts, restored: Facts) -> None:
+    """Raises ConfigError where both runs say a number of their scenario, and not the same."""
+    for name, unknown in (("train_steps", 0), ("siblings", 0), ("max_staleness", -1)):
+        one, other = getattr(reference, name), getattr(restored, name)
+        if unknown not in (one, other) and one != other:
+            said = f"{name} is {one} of {reference.source} (reference), {other} of {restored.source} (restored)"
+            raise ConfigError(f"{said}: compare runs of one scenario")
 
 
 def identities(run: Run) -> pd.DataFrame:

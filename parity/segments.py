@@ -30,9 +30,10 @@ class Spans:
     known: Any
 
 
-def spans_of(batch: Batch, mask: Flat, step: Any, staleness: int | None) -> Spans:
+def spans_of(batch: Batch, mask: Flat, step: Any, staleness: int, missed: Any = ()) -> Spans:
     """``step``: int64 [rows]. Legal are versions that never fall within a row, of which the trainer already had the last one when
-    it began the step, and (``staleness`` given) that are no older than that; and all that is trained must have one."""
+    it began the step, and that are at most ``staleness`` older than that (-1: nobody says); and all that is trained must have
+    one. ``missed``: versions whose push did not reach every worker, so that the version before was still drawn from."""
     flat = batch.flat("spans")
     offsets = mask.offsets
     lengths = np.diff(offsets)
@@ -53,8 +54,8 @@ def spans_of(batch: Batch, mask: Flat, step: Any, staleness: int | None) -> Span
     placed = (start >= before) & (end > start) & (end <= lengths[row])
     newest = step[row] - 1
     fine = placed & (version >= older) & (version <= newest) & (version >= 0)
-    if staleness is not None:
-        fine &= version >= newest - staleness
+    if staleness >= 0:
+        fine &= (version >= newest - staleness) | np.isin(version + 1, missed)
     legal &= _all(fine, row, len(counts))
     usable = _all(placed, row, len(counts))
     codes = _codes(row, start, end, before, np.where(version == newest, HELD, GENERATED), lengths, counts, usable)

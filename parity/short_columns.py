@@ -36,7 +36,7 @@ def short_columns(run: Run, identities: pd.DataFrame) -> Short:
     index, source = run.rows.index, run.facts.source
     if "reward" not in index:
         raise ConfigError(f"rows of {source} have no column 'reward'")
-    whole = {name: _numbers(index, name, source, -1).astype(np.int64) for name in ("prompt_length", "attempt")}
+    whole = {name: numbers(index, name, source, -1).astype(np.int64) for name in ("prompt_length", "attempt")}
     return Short(
         facts=run.facts,
         identity={name: identities[name].to_numpy() for name in identities},
@@ -44,9 +44,9 @@ def short_columns(run: Run, identities: pd.DataFrame) -> Short:
         life=identities["life"].to_numpy(),
         prompt=whole["prompt_length"],
         attempt=whole["attempt"],
-        sample_mask=_numbers(index, "sample_mask", source, 1).astype(np.int8),
-        reward=_numbers(index, "reward", source, np.nan),
-        advantage=_numbers(index, "advantage", source, np.nan),
+        sample_mask=numbers(index, "sample_mask", source, 1).astype(np.int8),
+        reward=numbers(index, "reward", source, np.nan),
+        advantage=numbers(index, "advantage", source, np.nan),
         tools=_texts(index, "tools"),
         sample=_texts(index, "sample"),
         prefix_sha=_texts(index, "prefix_ids_sha256"),
@@ -54,7 +54,8 @@ def short_columns(run: Run, identities: pd.DataFrame) -> Short:
     )
 
 
-def _numbers(index: pd.DataFrame, name: str, source: str, absent: float) -> Any:
+def numbers(index: pd.DataFrame, name: str, source: str, absent: float) -> Any:
+    """float64 of each row, ``absent`` where there is none. Raises ConfigError for what is no number."""
     if name not in index:
         return np.full(len(index), absent, np.float64)
     values = pd.to_numeric(index[name], errors="coerce")

@@ -63,8 +63,9 @@ RESTORED = ("life", "key", "ordinal", "generation", "prefix_tokens", "digest", "
 # came over, in a run that saves trainer checkpoints alone).
 RECOVERED = ("life", "ordinal", "generation", "how")
 # One line a committed step, of the life that counts. ``figures`` of the whole step where the trainer wrote them (None else).
+# ``missed``: workers that the push of the step's weights did not reach, so that they went on with older ones.
 STEPS = ("life", "step", "before", "weights", "rows", "loss", "reward_mean", "gen_kl_error", "token_mult_prob_error",
-         "masked_fraction", "gradient_norm", "held")  # fmt: skip
+         "masked_fraction", "gradient_norm", "held", "missed")  # fmt: skip
 # One line a group. ``ready_s`` when it was finalized, ``sealed_s`` of each sibling in order of sealing, ``dispatched_s``; seconds
 # of its life.
 GROUPS = ("life", "ordinal", "group", "ready_s", "ready_rank", "sealed_s", "dispatched_s", "reported_s")
@@ -73,6 +74,10 @@ PASSED = ("life", "ordinal", "why")
 # One line a staging key of a restored prefix that was alive where it must not be. ``where``: trained | manifest.
 LEAKS = ("life", "key", "where", "step")
 CRASHES = ("life", "at_s", "address")  # lives that a crash ended
+# One line a row that counts, as the run's own history tells of it: digests of content (tokens, masks, logprobs), prompt and tool
+# replies, ``versions`` as (weight version, tokens) of what was generated, ``rewarded``: what its environment gave it (NaN: nobody
+# says). It is looked at where rows are read (``parity.told``), and not kept with a comparison.
+TOLD = ("step", "ordinal", "generation", "content", "prompt", "tools", "versions", "reward", "rewarded", "valid")
 
 
 class Rows(Protocol):
@@ -91,8 +96,9 @@ class Rows(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """What is known of a run beside its rows. ``fixed_order``: its scenario declares that a restored run equals its reference in
-    everything. ``recovers``: the level that its restores work at ('' no crash, or unknown). ``draws``: greedy | seeded | chance |
-    version | '' (unknown). ``setup``: hardware, versions, model digest: text by name."""
+    everything. ``max_staleness``: versions that a row's weights may be older than those that train it, under in_order the
+    lookahead (-1: unknown). ``recovers``: the level that its restores work at ('' no crash, or unknown). ``draws``: greedy |
+    seeded | chance | version | '' (unknown). ``setup``: hardware, versions, model digest: text by name."""
 
     name: str
     source: str  # folder or files, as they were named
@@ -101,7 +107,7 @@ class Facts:
     may_drop: bool = False
     siblings: int = 0  # 0: unknown
     train_steps: int = 0
-    max_staleness: int = 0
+    max_staleness: int = -1
     router_replay: bool = False
     media: bool = False
     relative_rewards: bool = False
@@ -129,6 +135,7 @@ class Run:
     passed: pd.DataFrame = field(default_factory=lambda: empty(PASSED))
     leaks: pd.DataFrame = field(default_factory=lambda: empty(LEAKS))
     crashes: pd.DataFrame = field(default_factory=lambda: empty(CRASHES))
+    told: pd.DataFrame = field(default_factory=lambda: empty(TOLD))
     has_history: bool = False
 
 
@@ -153,6 +160,10 @@ PAIRS: dict[str, Any] = {
     "trainer_compared": "int64", "trainer_excess": "float64",  # largest |difference| - rtol * |reference|
     "routes_equal": "int8", "media_equal": "int8",  # 1 yes, 0 no, -1 nothing to compare
     "lacks": "str",  # columns that the reference's row has and this one, which matches it, does not, with commas between
+    "unsettled": "str",  # what cannot be told of its restored prefix, and which column would settle it
+    # of what calls generated: in the reference's row and how much of it is untrained; and, where rows went different ways (other
+    # weights, or behind the first token that differs), in the restored one
+    "generated_ref": "int64", "masked_ref": "int64", "rest": "int64", "rest_masked": "int64",
 }  # fmt: skip
 # One line a segment of a row of either run: ``run`` reference | restored, ``segment`` prefix | tail | other. Sums over its
 # trained tokens that the trainer scored with the weights that generated them; ``masked`` of ``tokens`` gave nothing to learn.
@@ -172,6 +183,7 @@ class Measured:
     histogram: pd.DataFrame
     faults: pd.DataFrame | None = None  # of single rows (``parity.evidence``): None, nobody looked
     # RESTORED of the restored run, with ``located`` (bool), ``absent`` (bool: its row went on from another attempt or was masked,
-    # so that nothing of it was trained), ``fault`` (text), ``trained_routes`` and ``trained_media`` (texts); a column ``routed``
+    # so that nothing of it was trained), ``fault`` and ``unsettled`` (texts: why it is not the prefix; why nobody can tell, and
+    # which column would settle it), ``trained_routes`` and ``trained_media`` (texts); a column ``routed``
     # of RESTORED, if there is one, is the digest of all its route rows when it completed
     calls: pd.DataFrame

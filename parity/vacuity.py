@@ -21,6 +21,7 @@ MATTERS = tuple(
 # Reasons that say nothing of the whole where other crash points of the same run have something to show.
 NOT_OUTRIGHT = "the reference outright"
 NO_TOKENS = "no row was compared by token"
+TOO_MANY = "too few are left to trust"  # more excuses than the profile allows: of few rows one or two are many
 
 
 def of_one_point(reason: str) -> bool:
@@ -57,7 +58,7 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
         yield f"all rewards are {values[0]:g}: they cannot show a difference" if len(values) else "no row has a reward"
     taken, of = int(excused(pairs, profile).sum()), int(compared(pairs).sum())
     if taken and taken > profile.excused_max * of:
-        yield f"{taken} of {of} compared rows are excused, more than {profile.excused_max:.1%}: too few are left to trust"
+        yield f"{taken} of {of} compared rows are excused, more than {profile.excused_max:.1%}: {TOO_MANY}"
     yield from _lacking(comparison)
 
 
@@ -98,6 +99,10 @@ def _lacking(comparison: Comparison) -> Iterator[str]:
         for name in dict.fromkeys(told):
             if name not in lacking:
                 yield f"{told.count(name)} restored rows have no {name}, the reference's have: it was not compared there"
+    if "unsettled" in pairs:
+        told = [text for text in pairs["unsettled"] if text]
+        for text in dict.fromkeys(told):
+            yield f"{told.count(text)} restored row{'s' * (told.count(text) > 1)}: {text}"
     undecided = both(comparison.measured.pairs) & of_kind(comparison.measured.pairs, "")
     if undecided.any():
         yield f"{int(undecided.sum())} pairs of rows were given no class"

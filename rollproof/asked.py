@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -40,6 +43,19 @@ PartsOption = Annotated[
 ReferenceOption = Annotated[
     str | None, typer.Option("--reference", metavar="DIR", help="Real: use the reference of a saved run again.")
 ]
+OF_REAL: dict[str, Any] = {
+    "model": ModelOption,
+    "data_plane": DataPlaneOption,
+    "dtype": DtypeOption,
+    "tensor_parallel": TensorParallelOption,
+    "gym": GymOption,
+    "gym_python": GymPythonOption,
+    "ray": RayOption,
+    "parts": PartsOption,
+    "reference": ReferenceOption,
+}
+RealGiven = Mapping[str, Any]  # name of ``OF_REAL`` -> what was typed, None where it was left out
+NONE_GIVEN: RealGiven = dict.fromkeys(OF_REAL)
 CopyOption = Annotated[
     list[str] | None,
     typer.Option("--copy", metavar="PROCESS-EVENT-N-all", help="Real: copy the reference there, for runs with --reference."),
@@ -47,3 +63,24 @@ CopyOption = Annotated[
 
 # What comes out.
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+def asks_of_the_real_world(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter ``given`` stands for all options of the real world: it gets them by name, and users see each."""
+    own = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in own.parameters.values():
+        if parameter.name != "given":
+            parameters.append(parameter)
+            continue
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters += [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in OF_REAL.items()]
+
+    @functools.wraps(command)
+    def asked(**words: Any) -> None:
+        given = {name: words.pop(name) for name in OF_REAL}
+        command(**words, given=given)
+
+    asked.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    asked.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return asked

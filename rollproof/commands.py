@@ -15,24 +15,19 @@ from protocol.judging import Verdict
 from reports.junit import junit_xml
 from rollproof import saving
 from rollproof.asked import (
+    NONE_GIVEN,
     ConfigOption,
     CopyOption,
-    DataPlaneOption,
-    DtypeOption,
     FaultsOption,
-    GymOption,
-    GymPythonOption,
     JsonOption,
     LevelOption,
-    ModelOption,
-    PartsOption,
     RayOption,
-    ReferenceOption,
+    RealGiven,
     ScenarioArgument,
     StrictOption,
     TasksOption,
-    TensorParallelOption,
     WorldOption,
+    asks_of_the_real_world,
 )
 from rollproof.bench import BENCHES, bench_table
 from rollproof.calibrate import calibrate_command
@@ -178,6 +173,7 @@ def sweep_command(
 
 
 @app.command("run")
+@asks_of_the_real_world
 def run_command(
     scenario: ScenarioArgument,
     level: LevelOption = None,
@@ -197,34 +193,14 @@ def run_command(
     config_strict: StrictOption = False,
     faults: FaultsOption = None,
     world: WorldOption = "sim",
-    model: ModelOption = None,
-    data_plane: DataPlaneOption = None,
-    dtype: DtypeOption = None,
-    tensor_parallel: TensorParallelOption = None,
-    gym: GymOption = None,
-    gym_python: GymPythonOption = None,
-    ray: RayOption = None,
-    parts: PartsOption = None,
-    reference: ReferenceOption = None,
+    given: RealGiven = NONE_GIVEN,
     copy: CopyOption = None,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
 ) -> None:
     """One run, with the crashes of a plan or none."""
-    real = real_options(
-        world,
-        model=model,
-        data_plane=data_plane,
-        dtype=dtype,
-        tensor_parallel=tensor_parallel,
-        gym=gym,
-        gym_python=gym_python,
-        ray=ray,
-        parts=parts,
-        reference=reference,
-        copy=copy or None,
-    )
+    real = real_options(world, **given, copy=copy or None)
     if seed is not None:
         seeds_of(seed, None)
     spare_inputs(junit, scenario, tasks, config, faults)
@@ -404,8 +380,7 @@ def _later_command(name: str) -> None:
         raise InputError(f"the command {name!r} comes with a later step of this project")
 
 
-for _name in ("parity", "shrink"):
-    _later_command(_name)
+_later_command("shrink")
 
 
 # --- what the commands share -------------------------------------------------------------------------------------------

@@ -9,22 +9,16 @@ import typer
 
 from rollproof import saving
 from rollproof.asked import (
+    NONE_GIVEN,
     ConfigOption,
-    DataPlaneOption,
-    DtypeOption,
     FaultsOption,
-    GymOption,
-    GymPythonOption,
     JsonOption,
     LevelOption,
-    ModelOption,
-    PartsOption,
-    RayOption,
-    ReferenceOption,
+    RealGiven,
     StrictOption,
     TasksOption,
-    TensorParallelOption,
     WorldOption,
+    asks_of_the_real_world,
 )
 from rollproof.loading import other_scenario, read_scenario
 from rollproof.options import NO_CRASH, outcomes_of, plan_of_option, plan_of_run, points_of, seeds_of, spare_inputs
@@ -38,10 +32,16 @@ SIMULATED, REAL = "exact", "fp32"  # profiles when none is named: fakes give the
 
 parity_app = typer.Typer(no_args_is_help=True, help="Compare what a restored run trained on with an uninterrupted run.")
 
+PROFILES = "exact, fp32, bf16, gpu-qwen3-1.7b, or a TOML file of your own"
 ProfileOption = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME|FILE", help="exact, fp32, bf16, a calibrated one, or a TOML file.")
+    str | None, typer.Option("--profile", metavar="NAME|FILE", help=f"{PROFILES}; left out: exact for sim, fp32 for real.")
 ]
-OutOption = Annotated[str | None, typer.Option("--out", metavar="DIR", help="A new folder: evidence, report, figures, page.")]
+ProfileOfTwoOption = Annotated[
+    str, typer.Option("--profile", metavar="NAME|FILE", help=f"{PROFILES}: how far the two runs may be apart.")
+]
+OutOption = Annotated[
+    str | None, typer.Option("--out", metavar="DIR", help="A new folder: evidence, report, figures, page; parity judge reads it.")
+]
 JunitOption = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="A JUnit file, one case a gate.")]
 EarlierOption = Annotated[
     list[str] | None,
@@ -53,10 +53,14 @@ EarlierOption = Annotated[
 def compare_command(
     reference: Annotated[str, typer.Argument(metavar="A", help="The uninterrupted run: a saved run, rows, or a dump.")],
     restored: Annotated[str, typer.Argument(metavar="B", help="The restored run.")],
-    profile: ProfileOption = None,
+    profile: ProfileOfTwoOption = REAL,
     mapping: Annotated[
         str | None,
-        typer.Option("--map", metavar="FILE|NAME", help="Which of their columns is which of ours: a TOML file, or nemo-rl."),
+        typer.Option(
+            "--map",
+            metavar="FILE|NAME",
+            help="Rows of another trainer: which of their columns is which of ours. A TOML file, or nemo-rl.",
+        ),
     ] = None,
     no_restore: Annotated[
         bool, typer.Option("--no-restore", help="B was not restored either: compare two uninterrupted runs.")
@@ -73,14 +77,14 @@ def compare_command(
             raise InputError(f"{name} is {shown(value)}: there is no such file or folder")
     from rollproof.parity_finishing import earlier_reports, finish, measured, read_profile
 
-    numbers, before = read_profile(profile or REAL), earlier_reports(earlier or ())
+    numbers, before = read_profile(profile), earlier_reports(earlier or ())
     from rollproof.parity_inputs import read_pair
     from rollproof.parity_saving import About
 
     with saving.out_folder(out) as folder:
         runs = read_pair(Path(reference), Path(restored), mapping)
         names = dict.fromkeys(run.facts.setup.get("scenario") or "two runs" for run in runs)
-        options = "".join((f" --map {mapping}" if mapping else "", f" --profile {profile or REAL}", " --no-restore" * no_restore))
+        options = "".join((f" --map {mapping}" if mapping else "", f" --profile {profile}", " --no-restore" * no_restore))
         about = About(
             scenario=" and ".join(names),
             command=f"rollproof parity compare {reference} {restored}{options}",
@@ -93,6 +97,7 @@ def compare_command(
 
 
 @parity_app.command("run")
+@asks_of_the_real_world
 def run_command(
     scenario: Annotated[str, typer.Argument(help="A name of the library, or a TOML file.", metavar="SCENARIO")],
     world: WorldOption = "sim",
@@ -112,33 +117,14 @@ def run_command(
     config: ConfigOption = None,
     config_strict: StrictOption = False,
     faults: FaultsOption = None,
-    model: ModelOption = None,
-    data_plane: DataPlaneOption = None,
-    dtype: DtypeOption = None,
-    tensor_parallel: TensorParallelOption = None,
-    gym: GymOption = None,
-    gym_python: GymPythonOption = None,
-    ray: RayOption = None,
-    parts: PartsOption = None,
-    reference: ReferenceOption = None,
+    given: RealGiven = NONE_GIVEN,
     out: OutOption = None,
     json: JsonOption = False,
     junit: JunitOption = None,
     earlier: EarlierOption = None,
 ) -> None:
     """Run the reference, the crash and the restore, and compare; with --points at every crash point of a simulated run."""
-    real = real_options(
-        world,
-        model=model,
-        data_plane=data_plane,
-        dtype=dtype,
-        tensor_parallel=tensor_parallel,
-        gym=gym,
-        gym_python=gym_python,
-        ray=ray,
-        parts=parts,
-        reference=reference,
-    )
+    real = real_options(world, **given)
     if seed is not None:
         seeds_of(seed, None)
     spare_inputs(junit, scenario, tasks, config, faults)
@@ -149,6 +135,8 @@ def run_command(
         raise InputError(f"--points and {other} are both given: all points of a simulated run are compared, or one, use one")
     if crash == NO_CRASH:
         raise InputError("--crash is none: without a crash there is no restored run to compare: name a plan")
+    if points is not None:
+        alone("--earlier", earlier, "--points too")
     count, outcomes = points_of(points or "all"), outcomes_of(disk)
     plan, token = plan_of_option(crash, seed, level)
     if token is not None:
@@ -186,14 +174,28 @@ def run_command(
 
 @parity_app.command("judge")
 def judge_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that parity compare --out or parity run --out wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What --out of parity compare or parity run wrote, with --points too.")
+    ],
     json: JsonOption = False,
     junit: JunitOption = None,
     earlier: EarlierOption = None,
 ) -> None:
-    """Judge a saved comparison again: its report, figures and page are written anew."""
+    """Judge a saved comparison again, or those of many points: reports, figures and pages are written anew."""
+    from rollproof.parity_saving import Kind, kind_of, read_comparison
+
+    if kind_of(folder) is Kind.POINTS:
+        from rollproof.parity_points import finish_points
+
+        alone("--earlier", earlier, f"{folder} is of many points")
+        raise typer.Exit(EXIT[finish_points(folder, json, junit)])
     from rollproof.parity_finishing import earlier_reports, finish
-    from rollproof.parity_saving import read_comparison
 
     before = earlier_reports(earlier or ())
     raise typer.Exit(EXIT[finish(read_comparison(folder), folder, json, junit, before)])
+
+
+def alone(option: str, value: object, why: str) -> None:
+    """Refuse an option that only one comparison takes."""
+    if value:
+        raise InputError(f"{option} is given and {why}: it is for one comparison, leave it out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from protocol.judging import Verdict
 from reports.parity.summary import comparison_junit, print_comparison
 from reports.parity.written import REPORT_FILE, Drawn, Earlier, write_pictures, write_report
 from rollproof import saving
-from rollproof.parity_saving import About, pack_comparison, unpack_comparison, versions
+from rollproof.parity_saving import About, Kind, pack_comparison, unpack_comparison, versions
 from rollproof.saving import Packed
 from rollproof.showing import emit, reader_may_leave, stdout, tell
 from scenarios.model import InputError
@@ -112,6 +112,11 @@ def finish(packed: Packed | Unmeasured, folder: Path | None, json: bool, junit: 
         report, comparison = judged(packed, where)
         if folder is not None:
             write_all(folder, report, comparison, earlier)
+    return told(report, json, junit, lambda: print_comparison(stdout(), report))
+
+
+def told(report: Mapping[str, Any], json: bool, junit: str | None, in_words: Callable[[], None]) -> str:
+    """A report that is written is told of: as JUnit, and as one JSON object or in words. Gives its verdict."""
     with saving.out_file(junit, "--junit") as junit_file:
         if junit_file is not None:
             junit_file.write_bytes(comparison_junit(report))
@@ -119,7 +124,7 @@ def finish(packed: Packed | Unmeasured, folder: Path | None, json: bool, junit: 
         emit(report)
     else:
         with reader_may_leave():
-            print_comparison(stdout(), report)
+            in_words()
     return str(report["verdict"])
 
 
@@ -134,6 +139,8 @@ def earlier_reports(folders: Sequence[str]) -> list[tuple[str, Mapping[str, Any]
             why = getattr(error, "strerror", None) or error
             raise InputError(f"--earlier {name}: {REPORT_FILE} cannot be read ({why}): give a folder that --out wrote") from None
         needed = ("verdict", "profile", "gates", "scenario", "restored_calls", "matched_outright", "excused", "other_weights")
+        if isinstance(report, dict) and report.get("kind") == Kind.POINTS:
+            raise InputError(f"--earlier {name}: is of many crash points: give the folder of one comparison")
         missing = [key for key in needed if not isinstance(report, dict) or key not in report]
         if missing:
             raise InputError(f"--earlier {name}: {REPORT_FILE} has no {missing[0]}: give a folder that --out wrote")

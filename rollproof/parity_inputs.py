@@ -13,6 +13,11 @@ from rollproof.parity_reading import saved_reference, saved_restored
 from rollproof.saving import RUN_FILE, SavedRun, read_folder
 from scenarios.model import InputError
 
+MAP_HINT = (
+    ": if another trainer wrote the rows, --map FILE says which of its columns is which of ours "
+    "(docs/parity-format.md says how, examples/parity/mapping.toml is one, nemo-rl is built in)"
+)
+
 
 def read_pair(reference: Path, restored: Path, mapping: str | None) -> tuple[Run, Run]:
     """``mapping``: a file or a name, for those that rollproof did not save. Raises InputError that names the place."""
@@ -27,7 +32,8 @@ def read_pair(reference: Path, restored: Path, mapping: str | None) -> tuple[Run
             return foreign_pair(reference, restored, columns)
         return _reference(reference, ours[0], columns), _restored(restored, ours[1], columns)
     except ProtocolError as error:
-        raise InputError(str(error)) from None
+        hint = MAP_HINT if mapping is None and f"the mapping {OWN.name}" in str(error) else ""
+        raise InputError(f"{error}{hint}") from None
 
 
 def one_scenario(reference: Path, restored: Path) -> None:

@@ -49,7 +49,7 @@ def run_and_compare(
 ) -> str:
     """The verdict. ``named``: the profile as it was typed. The run is saved before anything is compared, and what was measured
     before anything is judged."""
-    with _folder(out) as (target, kept):
+    with kept_or_short(out) as (target, kept):
         with saving.out_folder(target) as folder:
             assert folder is not None  # a target was given
             warn(loaded)
@@ -82,8 +82,8 @@ def unfired(saved: SavedRun) -> list[str]:
 
 
 @contextlib.contextmanager
-def _folder(out: str | None) -> Iterator[tuple[str, Path | None]]:
-    """Where the run is saved, and the same if it is to stay there."""
+def kept_or_short(out: str | None) -> Iterator[tuple[str, Path | None]]:
+    """Where what was run is saved, and the same if it is to stay there."""
     if out is not None:
         yield out, Path(out)
         return

@@ -14,6 +14,7 @@ import io
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ AS_JSON = b"rollproof_json"  # columns whose values no single Parquet type holds
 AS_OBJECTS = b"rollproof_objects"  # columns that were Python objects, and become them again
 
 
+class Kind(StrEnum):
+    """What a ``parity.json`` is of."""
+
+    ONE = "parity"
+    POINTS = "parity-sweep"  # rollproof.parity_points
+
+
 class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a comparison is of. ``unknown``: why nothing is known whatever the gates say (a crash that did not fire)."""
 
@@ -56,7 +64,7 @@ class SavedComparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``parity.json``. ``facts``, ``columns`` and ``histories`` of the reference and of the restored run."""
 
     format: int = FORMAT
-    kind: str = "parity"
+    kind: str = Kind.ONE
     about: About
     profile: Profile
     versions: dict[str, str]
@@ -76,8 +84,8 @@ class SavedRows:
         raise RuntimeError("the tokens of the rows are not kept with a comparison: compare the runs again")
 
 
-def pack_comparison(comparison: Comparison, about: About) -> Packed:
-    """File name -> content."""
+def pack_comparison(comparison: Comparison, about: About, compression: str = "zstd") -> Packed:
+    """File name -> content. ``compression`` of the tables: none where all of it is compressed together."""
     runs = (comparison.reference, comparison.restored)
     saved = SavedComparison(
         about=about,
@@ -91,11 +99,11 @@ def pack_comparison(comparison: Comparison, about: About) -> Packed:
     for name in OF_MEASURED:
         table = getattr(comparison.measured, name)
         if table is not None:
-            packed[_file(name)] = pack_table(table)
+            packed[_file(name)] = pack_table(table, compression)
     for side, run in zip(SIDES, runs, strict=True):
-        packed[_file(f"{side}-rows")] = pack_table(run.rows.index)
+        packed[_file(f"{side}-rows")] = pack_table(run.rows.index, compression)
         for name in RUN_TABLES:
-            packed[_file(f"{side}-{name}")] = pack_table(getattr(run, name))
+            packed[_file(f"{side}-{name}")] = pack_table(getattr(run, name), compression)
     return packed
 
 
@@ -103,6 +111,9 @@ def unpack_comparison(packed: Packed, where: str) -> tuple[Comparison, SavedComp
     """The comparison that was packed, ready to be judged. Raises InputError that names the file, below ``where``."""
     saved = _saved(packed[PARITY_FILE], f"{where}{PARITY_FILE}")
     tables = {name: unpack_table(packed[name], f"{where}{name}") for name in packed if name != PARITY_FILE}
+    missing = [name for name in evidence_files() if name not in tables and Path(name).stem not in MAYBE]
+    if missing:
+        raise InputError(f"{where}{missing[0]}: is not there: the comparison is incomplete")
     runs = []
     for side, facts, columns, history in zip(SIDES, saved.facts, saved.columns, saved.histories, strict=True):
         known = {field.name for field in dataclasses.fields(Facts)}
@@ -118,11 +129,23 @@ def unpack_comparison(packed: Packed, where: str) -> tuple[Comparison, SavedComp
     return Comparison(reference=runs[0], restored=runs[1], measured=measured, profile=saved.profile), saved
 
 
-def read_comparison(folder: Path) -> Packed:
-    """The files of a saved comparison. Raises InputError."""
-    if not (folder / PARITY_FILE).is_file():
+def kind_of(folder: Path) -> Kind:
+    """What was compared in a saved folder. Raises InputError."""
+    path = folder / PARITY_FILE
+    if not path.is_file():
         what = f"holds no {PARITY_FILE}" if folder.is_dir() else "is no folder"
         raise InputError(f"{folder}: {what}: a folder that parity compare --out or parity run --out wrote was expected")
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Format)
+        if found.format != FORMAT:
+            raise InputError(f"{path}: has format {found.format}: this version reads format {FORMAT}")
+        return Kind(found.kind)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+
+
+def read_comparison(folder: Path) -> Packed:
+    """The files of a saved comparison. Raises InputError."""
     wanted = [name for name in evidence_files() if Path(name).stem not in MAYBE or (folder / name).is_file()]
     return read_packed(folder, [PARITY_FILE, *wanted])
 
@@ -153,12 +176,13 @@ def _saved(content: bytes, where: str) -> SavedComparison:
 
 class _Format(msgspec.Struct):
     format: int
+    kind: str = Kind.ONE
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def pack_table(frame: pd.DataFrame) -> bytes:
+def pack_table(frame: pd.DataFrame, compression: str = "zstd") -> bytes:
     """Parquet. Columns of Python objects come back as objects: None stays None, a list a list (and a tuple becomes one)."""
     arrays, texts, objects = [], [], []
     for name in frame.columns:
@@ -177,7 +201,7 @@ def pack_table(frame: pd.DataFrame) -> bytes:
     kinds = {str(name): str(frame[name].dtype) for name in frame.columns}
     notes = {AS_JSON: json.dumps(texts), AS_OBJECTS: json.dumps(objects), b"rollproof_kinds": json.dumps(kinds)}
     written = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(notes), written, compression="zstd")
+    pq.write_table(table.replace_schema_metadata(notes), written, compression=compression)
     return written.getvalue()
 
 

@@ -72,9 +72,11 @@ def find(name: str) -> Path:
         except OSError as error:  # a name that no file can have
             raise InputError(f"{name}: cannot be read ({error.strerror}): a scenario file was expected") from None
         raise InputError(f"{name}: there is no such scenario file")
-    close = difflib.get_close_matches(name, list(known), n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    raise InputError(f"unknown scenario {name!r}{hint}: the library has {', '.join(known)}; a file ends with .toml")
+    close = difflib.get_close_matches(name, list(known), n=3)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    raise InputError(
+        f"unknown scenario {name!r}{hint}: rollproof scenarios list names the {len(known)} of the library; a file ends with .toml"
+    )
 
 
 def load(

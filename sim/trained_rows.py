@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from protocol.data_plane.advantages import EPSILON, advantages
 from protocol.data_plane.rows import CanonicalRow, call_lengths
@@ -21,7 +21,7 @@ from protocol.data_plane.training_rows import (
     trained_places,
     training_rows,
 )
-from sim.near_ties import NearTies
+from sim.near_ties import NearTies, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +37,35 @@ class AppliedStep:
 
 def step_rows(life: int, applied: AppliedStep, profile: Mapping[str, Any] | None = None) -> list[TrainingRow]:
     """As the real trainer tells of them. A fake has no logprobs of its own: it says again what the engine said. ``profile`` of
-    the scenario: with batch variance, rows say which tokens were the likeliest."""
+    the scenario: with batch variance the trainer scores every token alike, whatever ran beside it in the engine, and rows say
+    which tokens were the likeliest."""
     from sim.fake_engine import EngineProfile, near_ties  # the engine is no part of a trainer
 
     ties = near_ties(EngineProfile.of(profile))
+    placed = None if ties is None else [places_of(ties, row) for row in applied.rows]
     return training_rows(
         life,
         applied.step,
         applied.rows,
-        [[row.logprobs[place] for place in trained_places(row)] for row in applied.rows],
+        [
+            [_scored(row, place, None if placed is None else placed[number][place]) for place in trained_places(row)]
+            for number, row in enumerate(applied.rows)
+        ],
         advantages(applied.rows, EPSILON),
         {group: chunk for chunk, group in enumerate(applied.groups)},
         applied.staged,
-        None if ties is None else [tops_of(ties, row) for row in applied.rows],
+        None if placed is None else [tops_of(places) for places in placed],
     )
 
 
-def tops_of(ties: NearTies, row: CanonicalRow) -> Tops:
-    first, second, margin = [-1] * len(row.tokens), [-1] * len(row.tokens), cast("list[float | None]", [None] * len(row.tokens))
+def _scored(row: CanonicalRow, place: int, found: Place | None) -> float:
+    clean = None if found is None else found.logprob_of(row.tokens[place])
+    return row.logprobs[place] if clean is None else clean
+
+
+def places_of(ties: NearTies, row: CanonicalRow) -> list[Place | None]:
+    """What stood at each token of the row. None: it was not generated, or lies beyond the natural answer."""
+    found: list[Place | None] = [None] * len(row.tokens)
     versions = token_versions(row)
     start = done = 0
     for key, length, (_, generated) in zip(row.keys, call_lengths(row), row.spans, strict=False):
@@ -63,10 +74,16 @@ def tops_of(ties: NearTies, row: CanonicalRow) -> Tops:
         done += generated
         turn = int(key.rpartition("/c")[2])
         places = ties.tops(row.ordinal, row.generation, turn, row.tokens[begin:start], own)
-        for at, place in enumerate(places, start=begin):
-            if place is not None:
-                first[at], second[at], margin[at] = place.first, place.second, place.margin
-    return Tops(tuple(first), tuple(second), tuple(margin))
+        found[begin:start] = places
+    return found
+
+
+def tops_of(places: Sequence[Place | None]) -> Tops:
+    return Tops(
+        tuple(-1 if place is None else place.first for place in places),
+        tuple(-1 if place is None else place.second for place in places),
+        tuple(None if place is None else place.margin for place in places),
+    )
 
 
 def life_rows(

@@ -28,6 +28,7 @@ def pair(step: int, ordinal: int, generation: int, **given: Any) -> dict[str, An
         "sample_mask_ref": 1, "reward": float(generation % 2), "reward_ref": float(generation % 2), "advantage": 0.5,
         "advantage_ref": 0.5, "compared": tokens - 20, "bit_identical": tokens - 21, "max_diff": 1e-5, "over": 0, "not_finite": 0,
         "trainer_compared": tokens - 20, "trainer_excess": 0.0, "routes_equal": -1, "media_equal": -1, "lacks": "",
+        "unsettled": "", "generated_ref": tokens - 20, "masked_ref": 0, "rest": 0, "rest_masked": 0,
     }  # fmt: skip
     return {**line, **given}
 

@@ -198,9 +198,61 @@ def _constant(pair: Pair) -> None:
         settled(side)
 
 
+def other_reply(row: dict[str, Any]) -> None:
+    """A tool replied otherwise, and the row has that."""
+    row["tools"] = "another"
+    row["tokens"][row["spans"][1]] += 1
+
+
 def _all_other(pair: Pair) -> None:
     for row in pair.restored.rows:
-        row["tools"] = "another"
+        other_reply(row)
+
+
+def _digest_of_replies(pair: Pair) -> None:
+    """The replies' digest differs, the row does not: no reason not to compare the reward."""
+    pair.restored.row(*LATER)["tools"] = "another"
+    _reward(pair)
+
+
+def _same_deeds(pair: Pair) -> None:
+    """Older weights drew the same tokens, and were rewarded otherwise."""
+    row = pair.restored.row(*LATER)
+    row["spans"][2] = row["spans"][5] = 1
+    _reward(pair)
+
+
+def _too_old(pair: Pair) -> None:
+    pair.restored.row(*LATER)["spans"][2] = 0  # step 3 begins with version 2, and nothing is older than 1
+
+
+def _of_other_weights(pair: Pair) -> None:
+    """The restore says that its prefix was generated with older weights than the row does."""
+    pair.restored.call(pair.restored.row(*PREFIX))["version"] = 0
+
+
+def in_both(name: str, value: Any) -> Callable[[Pair], None]:
+    """A column of one row holds ``value``, of its last trained token if it has one for each, in both runs."""
+
+    def plant(pair: Pair) -> None:
+        for side in (pair.reference, pair.restored):
+            row = side.row(*LATER)
+            if isinstance(row[name], list):
+                row[name][generated(row)[-1]] = value
+            else:
+                row[name] = value
+
+    return plant
+
+
+def _prompt_into_generated(pair: Pair) -> None:
+    for side in (pair.reference, pair.restored):
+        side.row(*LATER)["prompt_length"] += 2
+
+
+def _epoch(pair: Pair) -> None:
+    for generation in range(4):
+        pair.restored.row(3, generation)["epoch"] = 1
 
 
 def _all_ties(pair: Pair) -> None:
@@ -225,7 +277,8 @@ def undecided(**how: Any) -> Callable[[Pair], None]:
 
 TOKENS, NUMBERS, PREFIXES, ROUTES = "token ids", "generation logprobs", "restored prefixes", "route digests"
 MASKS, REWARDS, OTHERS, ORIGIN = "masks and lengths", "rewards and admission", "other weights", "provenance"
-ONCE, TRAINED, WEIGHTS = "exactly once", "what was trained", "weights"
+ONCE, TRAINED, WEIGHTS, SOUND = "exactly once", "what was trained", "weights", "sound rows"
+NAN, INFINITE = float("nan"), float("inf")
 
 # name, how it is planted, the gates that must be BROKEN
 BREAKING: tuple[tuple[str, Callable[[Pair], None], tuple[str, ...]], ...] = (
@@ -255,6 +308,19 @@ BREAKING: tuple[tuple[str, Callable[[Pair], None], tuple[str, ...]], ...] = (
     ("an excuse without its proof: no margin", undecided(margin=float("nan")), (TOKENS,)),
     ("an excuse without its proof: another token", undecided(likeliest=False), (TOKENS,)),
     ("an excuse without its proof: no tie", undecided(margin=0.3), (TOKENS,)),
+    ("a reward changed beside a digest of the same replies", _digest_of_replies, (TOKENS, REWARDS)),
+    ("a reward changed where other weights did the same", _same_deeds, (REWARDS,)),
+    ("weights older than the lookahead", _too_old, (OTHERS,)),
+    ("a prefix of other weights than were restored", _of_other_weights, (TOKENS, PREFIXES)),
+    ("a logprob above 0 in both runs", in_both("generation_logprobs", 0.25), (SOUND,)),
+    ("a logprob that is no number in both runs", in_both("generation_logprobs", NAN), (NUMBERS, SOUND)),
+    ("a trainer logprob above 0 in both runs", in_both("trainer_logprobs", 0.25), (SOUND,)),
+    ("a trainer logprob that is no number in both runs", in_both("trainer_logprobs", NAN), (SOUND,)),
+    ("an advantage that is no number in both runs", in_both("advantage", NAN), (SOUND,)),
+    ("an infinite advantage in both runs", in_both("advantage", INFINITE), (SOUND,)),
+    ("a length that is not the row's in both runs", in_both("input_length", 5), (SOUND,)),
+    ("a prompt that reaches into what was generated in both runs", _prompt_into_generated, (SOUND,)),
+    ("a prompt of another epoch", _epoch, (TRAINED,)),
 )
 # name, how it is planted, what the result must say of itself
 VACUOUS: tuple[tuple[str, Callable[[Pair], None], str], ...] = (

@@ -202,7 +202,7 @@ def _step(side: Side, step: int, life: int) -> dict[str, Any]:
     return {
         "life": life, "step": step, "before": f"w{step - 1}", "weights": f"w{step}", "rows": len(rewards), "loss": 0.25 * step,
         "reward_mean": sum(rewards) / len(rewards), "gen_kl_error": 0.0, "token_mult_prob_error": 1.0, "masked_fraction": 0.0,
-        "gradient_norm": 1.0, "held": step - 1,
+        "gradient_norm": 1.0, "held": step - 1, "missed": 0,
     }  # fmt: skip
 
 

@@ -42,6 +42,7 @@ CLEAN: dict[str, Any] = {
     "spans_equal": True, "spans_legal": True, "sample_mask": 1, "sample_mask_ref": 1, "reward": 1.0, "reward_ref": 1.0,
     "advantage": 0.5, "advantage_ref": 0.5, "compared": 10, "bit_identical": 10, "max_diff": 0.0, "over": 0, "not_finite": 0,
     "trainer_compared": 10, "trainer_excess": 0.0, "routes_equal": -1, "media_equal": -1, "lacks": "",
+    "unsettled": "", "generated_ref": 10, "masked_ref": 0, "rest": 0, "rest_masked": 0,
 }  # fmt: skip
 FACTS = Facts(name="sample", source="by hand", siblings=2, train_steps=2)
 
@@ -127,7 +128,9 @@ def comparison(
             duplicates=frame(duplicates, ("run", "life", "step", "ordinal", "generation")),
             sample=pd.DataFrame(list(sample), columns=["reference", "restored"]),
             histogram=pd.DataFrame(columns=["edge", "count"]),
-            calls=frame(calls, (*RESTORED, "located", "absent", "fault", "trained_routes", "trained_media", "routed")),
+            calls=frame(
+                calls, (*RESTORED, "located", "absent", "fault", "trained_routes", "trained_media", "unsettled", "routed")
+            ),
             faults=pd.DataFrame(list(faults), columns=list(FAULTS)),
         ),
     )
@@ -139,7 +142,7 @@ def call(**changed: Any) -> dict[str, Any]:
         "life": 2, "key": "s-a0/c0", "ordinal": 1, "generation": 0, "prefix_tokens": 5, "digest": "d", "digest_kind": "generated",
         "routes": "", "routes_completed": "", "version": 1, "terminal": False, "completed": True, "generated": 9, "media": "",
         "media_saved": "", "attempt": 1, "located": True, "absent": False, "fault": "", "trained_routes": "",
-        "trained_media": "", "routed": "",
+        "trained_media": "", "unsettled": "", "routed": "",
     }  # fmt: skip
     return line | changed
 
@@ -148,7 +151,7 @@ def step(number: int, **changed: Any) -> dict[str, Any]:
     return {
         "life": 1, "step": number, "before": f"w{number - 1}", "weights": f"w{number}", "rows": 2, "loss": 0.25,
         "reward_mean": 0.5, "gen_kl_error": 0.0, "token_mult_prob_error": 1.0, "masked_fraction": 0.0,
-        "gradient_norm": 1.0, "held": 0,
+        "gradient_norm": 1.0, "held": 0, "missed": 0,
     } | changed  # fmt: skip
 
 

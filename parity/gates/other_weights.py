@@ -1,12 +1,13 @@
 """Other weights: rows that a legal refit gave other weights, or whose tool replies differ, are few, and every span is legal.
 
-Such a row is not compared by token, nor is its reward: it is the reward of its own final state, which the reference cannot
-tell. A scenario whose order is fixed has none.
+Such a row is not compared by token, nor is its reward unless all its tokens and tool replies are the reference's: it is the
+reward of its own final state, which the reference cannot tell. A scenario whose order is fixed has none. Legal versions lie
+between the one that trains the row and the oldest that the sampler lets it be drawn from.
 """
 
 from __future__ import annotations
 
-from parity.agreement import both, of_kind
+from parity.agreement import acted_alike, both, of_kind
 from parity.gate import Comparison, GateResult
 from parity.places import judged, lines, place, unknown
 
@@ -28,9 +29,12 @@ def other_weights(comparison: Comparison) -> GateResult:
         moved = lines(pairs[other & ~illegal])
         findings += [f"{place(row)}: other weights or tool replies, though the scenario's order is fixed" for row in moved]
     share = float(other.sum() / paired.sum())
-    figures = {"rows": int(other.sum()), "of": int(paired.sum()), "rewards not compared": int(other.sum())}
+    silent = int((other & ~acted_alike(pairs)).sum())
+    figures = {"rows": int(other.sum()), "of": int(paired.sum()), "rewards not compared": silent}
     if not findings and share > limit:
         why = f"{other.sum()} of {paired.sum()} rows were generated with other weights: too few are left to compare"
         return unknown(NAME, why, value=share, limit=limit, figures=figures)
-    why = "their tokens and rewards are not compared: only their spans and provenance are judged" if other.any() else ""
+    why = "their tokens and rewards are not compared: only their spans and provenance are judged" if silent else ""
+    if comparison.restored.facts.max_staleness < 0 and "spans" in comparison.restored.rows.columns:
+        why += "; " * bool(why) + "nobody says how old weights may be (max_staleness), which was not judged"
     return judged(NAME, findings, value=share, limit=limit, why=why, figures=figures)

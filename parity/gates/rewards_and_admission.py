@@ -1,7 +1,8 @@
 """Rewards and admission: wherever tokens are compared, a row has the reference's reward and is admitted as there.
 
 Where siblings are rewarded against each other, a group of which one sibling went another way is not compared. A row generated
-with other weights has the reward of its own final state, which the reference cannot tell.
+with other weights has the reward of its own final state, which the reference can tell only where it did the same: where all its
+tokens and tool replies are the reference's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.agreement import both, compared, parted, same
+from parity.agreement import acted_alike, both, compared, parted, same
 from parity.gate import Comparison, GateResult
 from parity.places import judged, lines, place, unknown
 
@@ -19,8 +20,9 @@ NAME = "rewards and admission"
 
 def rewards_and_admission(comparison: Comparison) -> GateResult:
     pairs = comparison.measured.pairs
-    other = parted(pairs, comparison.profile) | (both(pairs) & ~compared(pairs))
-    held = compared(pairs) & ~other
+    alike = acted_alike(pairs)
+    other = parted(pairs, comparison.profile) | (both(pairs) & ~compared(pairs) & ~alike)
+    held = (compared(pairs) | alike) & ~other
     beside: Any = np.zeros(len(pairs), bool)
     if comparison.restored.facts.relative_rewards or comparison.reference.facts.relative_rewards:
         group = pairs.groupby(["epoch", "ordinal"]).ngroup().to_numpy()

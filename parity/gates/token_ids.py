@@ -1,7 +1,8 @@
 """Token ids: every row's tokens are the reference's, or its first difference is excused with proof.
 
 A prompt that differs and a prefix that is not the restored one are never excused. A difference inside the prefix that life 1
-generated, or at a near tie, is excused only where the profile says so, and only with its proof.
+generated, or at a near tie, is excused only where the profile says so, and only with its proof. Tokens hold the tools' replies:
+where they are equal, a digest of the replies that is not says something else than its row.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def token_ids(comparison: Comparison) -> GateResult:
     allowed = excused(pairs, profile)
     prompts = ~pairs["prompt_equal"].to_numpy(bool)
     strange = ~of_kind(pairs, *KNOWN)
-    wrong = paired & ((of_kind(pairs, *DIFFERS) & ~allowed) | prompts | strange)
+    replies = of_kind(pairs, "match") & ~pairs["tools_equal"].to_numpy(bool)
+    wrong = paired & ((of_kind(pairs, *DIFFERS) & ~allowed) | prompts | strange | replies)
     counts = pairs.loc[paired, "kind"].value_counts().sort_index()
     figures: dict[str, Any] = {"kinds": {str(kind): int(count) for kind, count in counts.items()}, "excused": int(allowed.sum())}
     rows = pairs[wrong].head(100).assign(says=lambda few: _said(few, profile.near_tie_margin))
@@ -43,6 +45,8 @@ def _said(rows: Any, most: float | None) -> list[str]:
 
 
 def _words(row: Any, most: float | None) -> str:
+    if row.kind == "match" and row.prompt_equal:
+        return "its tokens are the reference's, the digest of its tool replies is not"
     kind = row.kind if row.prompt_equal else "pre_generation"
     said = f"{kind or 'without a class'} at token {row.first}"
     if row.fault:

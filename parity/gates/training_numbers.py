@@ -61,7 +61,8 @@ def training_numbers(comparison: Comparison) -> GateResult:
 
 def close(found: pd.Series, wanted: pd.Series, profile: Profile) -> Any:
     left, right = found.to_numpy(float), wanted.to_numpy(float)
-    return np.abs(left - right) <= profile.trainer_atol + profile.trainer_rtol * np.abs(right)  # NaN is not close
+    with np.errstate(invalid="ignore"):
+        return np.abs(left - right) <= profile.trainer_atol + profile.trainer_rtol * np.abs(right)  # NaN, infinity: not close
 
 
 def _of_steps(name: str, mine: pd.DataFrame, theirs: pd.DataFrame, steps: set[int], profile: Profile) -> tuple[int, list[str]]:

@@ -25,7 +25,11 @@ def what_was_trained(comparison: Comparison) -> GateResult:
         return unknown(NAME, f"the {'reference' if theirs.empty else 'restored run'} trained on no row")
     if not reference.facts.ended:
         return unknown(NAME, "the reference did not reach its end, so nobody knows what there was to train")
+    last, wanted = int(theirs["step"].max()), reference.facts.train_steps
+    if not reference.has_history and last < wanted:  # with one, whether it ended is known
+        return unknown(NAME, f"the reference trained up to step {last} of {wanted}, so nobody knows what there was to train")
     findings = [*_steps(theirs, mine), *_siblings(mine, restored.facts.siblings or _siblings_of(theirs))]
+    findings += _too_many(restored, theirs, mine) + _epochs(reference, restored, theirs, mine)
     if restored.facts.may_drop:
         why = "prompts may be dropped: steps and siblings are judged, prompts are not"
     elif restored.facts.in_order:
@@ -56,6 +60,25 @@ def _steps(theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
     wanted, found = set(theirs["step"].unique()), set(mine["step"].unique())
     out = [f"step {step}: the restored run never trained it" for step in sorted(wanted - found)]
     return out + [f"step {step}: only the restored run trained it" for step in sorted(found - wanted)]
+
+
+def _too_many(run: Run, theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
+    """Steps of both runs that are more than their scenario has."""
+    said, steps = run.facts.train_steps, sorted(set(mine["step"].unique()) & set(theirs["step"].unique()))
+    return [f"step {step}: the run is said to have {said} steps" for step in steps if 0 < said < step]
+
+
+def _epochs(reference: Run, restored: Run, theirs: pd.DataFrame, mine: pd.DataFrame) -> list[str]:
+    """A row that is matched by its step comes from the same epoch too, where both runs say theirs."""
+    if not restored.facts.in_order or any("epoch" not in run.rows.index for run in (reference, restored)):
+        return []
+    names = ["step", "ordinal", "generation"]
+    paired = mine[[*names, "epoch"]].merge(theirs[[*names, "epoch"]], on=names, suffixes=("", "_ref"))
+    wrong = paired[paired["epoch"] != paired["epoch_ref"]].drop(columns="generation").drop_duplicates()
+    return [
+        f"step {line.step}, prompt {line.ordinal}: of epoch {line.epoch}, in the reference of {line.epoch_ref}"
+        for line in lines(wrong)
+    ]
 
 
 def _told(run: Run, rows: pd.DataFrame) -> list[str]:

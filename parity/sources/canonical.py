@@ -128,6 +128,9 @@ def _check_short(table: pa.Table, where: Where) -> None:
             _refuse(values < 0, where, name, values, "it must be 0 or more")
     reward = table.column("reward").to_numpy()
     _refuse(~np.isfinite(reward), where, "reward", reward, "it must be a finite number")
+    if "advantage" in table.column_names:
+        advantage = table.column("advantage").fill_null(0.0).to_numpy()
+        _refuse(~np.isfinite(advantage), where, "advantage", advantage, "it must be a finite number, or null if nobody knows it")
     if "sample_mask" in table.column_names:
         mask = table.column("sample_mask").fill_null(1).to_numpy()
         _refuse((mask != 0) & (mask != 1), where, "sample_mask", mask, "it must be 0 or 1")

@@ -14,7 +14,7 @@ import pandas as pd
 
 from parity.route_sums import routes_added, routes_less
 from parity.sources.lineage import Kept, LifeTold, counted_steps, from_weights_alone, lineage
-from parity.tables import CRASHES, GROUPS, LEAKS, PASSED, RECOVERED, RESTORED, STEPS, empty
+from parity.tables import CRASHES, GROUPS, LEAKS, PASSED, RECOVERED, RESTORED, STEPS, TOLD, empty
 from protocol.history import (
     AttemptDispatched,
     AttemptSealed,
@@ -30,9 +30,11 @@ from protocol.history import (
     PrefixRestored,
     PromptPassedOver,
     Record,
+    ReplySent,
     RowReported,
     RunEnded,
     TrainedRow,
+    WeightsSynced,
 )
 from protocol.identity import (
     GymCheckpointEpisode,
@@ -59,6 +61,7 @@ class Tables:
     passed: pd.DataFrame
     leaks: pd.DataFrame
     crashes: pd.DataFrame
+    told: pd.DataFrame
     counted: dict[int, int]
     trained: dict[int, tuple[TrainedRow, ...]]
     prefix_keys: dict[str, str]
@@ -75,11 +78,12 @@ def tables(lives: Sequence[LifeTold], figures: Figures | None = None) -> Tables:
     return Tables(
         restored=_frame(RESTORED, _restored(seen, applied, steps)),
         recovered=_frame(RECOVERED, _recovered(seen, applied, steps, from_weights_alone(lives))),
-        steps=_frame(STEPS, _steps(applied, steps, figures or {})),
+        steps=_frame(STEPS, _steps(applied, steps, figures or {}, _missed(lives))),
         groups=_frame(GROUPS, _groups(kept)),
         passed=_frame(PASSED, _passed(kept)),
         leaks=_frame(LEAKS, _in_manifests(lives, seen, applied, steps)),
         crashes=_frame(CRASHES, [(life.number, _end(life), life.crashed_at) for life in lives if life.crashed_at]),
+        told=_frame(TOLD, _told(seen, applied)),
         counted=steps,
         trained={step: event.rows for step, event in applied.items()},
         prefix_keys=prefix_keys,
@@ -121,6 +125,8 @@ class _Seen:
     media: dict[str, tuple[str, str]] = field(default_factory=dict)  # by call: its media as its restore found them, and as saved
     installed: set[str] = field(default_factory=set)  # rollouts whose episode a restore installed
     sealed: dict[str, int] = field(default_factory=dict)  # by sample: the life that sealed it
+    attempts: dict[str, str] = field(default_factory=dict)  # by sample: the key of the attempt that was sealed
+    rewards: dict[str, float] = field(default_factory=dict)  # by key: what its environment gave it
 
     @classmethod
     def of(cls, kept: Sequence[Kept]) -> _Seen:
@@ -137,7 +143,9 @@ class _Seen:
                 case EpisodeInstalled():
                     seen.installed.add(GymCheckpointEpisode.of(event.key).rollout_id)
                 case AttemptSealed():
-                    seen.sealed[event.sample] = record.life
+                    seen.sealed[event.sample], seen.attempts[event.sample] = record.life, event.key
+                case ReplySent():
+                    seen.rewards[event.key] = event.reward
                 case _:
                     pass
         return seen
@@ -204,7 +212,26 @@ def _how(seen: _Seen, row: TrainedRow, life: int) -> str:
     return "sealed" if seen.sealed.get(row.sample, life) < life else ""
 
 
-def _steps(applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int], figures: Figures) -> Iterator[tuple[Any, ...]]:
+def _told(seen: _Seen, applied: Mapping[int, OptimizerApplied]) -> Iterator[tuple[Any, ...]]:
+    for step, event in applied.items():
+        for row in event.rows:
+            rewarded = seen.rewards.get(seen.attempts.get(row.sample, ""), float("nan"))
+            said = (row.content, row.prompt, row.tools, row.segments or row.spans, row.reward, rewarded, row.valid)
+            yield step, row.ordinal, row.generation, *said
+
+
+def _missed(lives: Sequence[LifeTold]) -> dict[int, int]:
+    """Version -> workers that its push did not reach."""
+    found: dict[int, int] = {}
+    for record in (record for life in lives for record in life.records):
+        if isinstance(event := record.event, WeightsSynced) and event.missing:
+            found[event.version] = max(found.get(event.version, 0), len(event.missing))
+    return found
+
+
+def _steps(
+    applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int], figures: Figures, missed: Mapping[int, int]
+) -> Iterator[tuple[Any, ...]]:
     for step, event in applied.items():
         told = figures.get((steps[step], step), {})
         whole = told.get("everything") or {}
@@ -222,6 +249,7 @@ def _steps(applied: Mapping[int, OptimizerApplied], steps: Mapping[int, int], fi
             told.get("masked_fraction", 1 - len(valid) / len(event.rows) if event.rows else None),
             told.get("gradient_norm"),
             told.get("held", step - 1),
+            missed.get(step, 0),
         )
 
 

@@ -56,7 +56,12 @@ class MappedRows:
         self._long = {name: theirs[name] for name in ROWS.names if name in lists}
         held = rows.index
         short = {name: column for name, column in theirs.items() if name not in lists and column in held}
-        plain: dict[str, Any] = {name: [_known(value) for value in held[column].tolist()] for name, column in short.items()}
+        plain: dict[str, Any] = {
+            name: self._lists(column, len(held))  # NaN is no null
+            if pa.types.is_floating(ROWS.field(name).type)
+            else [_known(value) for value in held[column].tolist()]
+            for name, column in short.items()
+        }
         if "step" not in theirs and None not in steps:
             plain["step"] = np.repeat(steps, rows.counts).tolist()
         if "advantage" in theirs and "advantage" not in plain:

@@ -56,15 +56,16 @@ class Source(_Table, frozen=True, rename={"column": "from"}):
 
 
 class RunFacts(_Table, frozen=True):
-    """As ``parity.tables.Facts``. ``restored_from_step``: rows of later steps come from the restored life, and a reference's
-    steps up to it are left out where the restored run's dump has none (0: everything is compared). ``prefix_digest``: how
-    ``prefix_ids_sha256`` was made: of the ids as 32 or 64 bit integers, little-endian, or of their decimal text with commas.
+    """As ``parity.tables.Facts``: ``max_staleness`` is in_order's lookahead too, -1: nobody says. ``restored_from_step``: rows of
+    later steps come from the restored life, and a reference's steps up to it are left out where the restored run's dump has none
+    (0: everything is compared). ``prefix_digest``: how ``prefix_ids_sha256`` was made: of the ids as 32 or 64 bit integers,
+    little-endian, or of their decimal text with commas.
     ``calls_from_mask``: each stretch of trained tokens is one model call; true only where nothing inside a call is masked."""
 
     sampler: str = "in_order"
     siblings: int = 0
     train_steps: int = 0
-    max_staleness: int = 0
+    max_staleness: int = -1
     router_replay: bool = False
     media: bool = False
     recovers: str = ""
@@ -191,8 +192,8 @@ def _choices_fault(mapping: Mapping) -> str:
     for name, choices in known:
         if getattr(run, name) not in choices:
             return f"run.{name} is {getattr(run, name)!r}: it must be one of {', '.join(filter(None, choices))}"
-    for name in ("siblings", "train_steps", "max_staleness", "restored_from_step"):
-        if getattr(run, name) < 0:
+    for name, least in (("siblings", 0), ("train_steps", 0), ("max_staleness", -1), ("restored_from_step", 0)):
+        if getattr(run, name) < least:
             return f"run.{name} is {getattr(run, name)}: it must be 0 or more"
     return ""
 

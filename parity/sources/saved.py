@@ -122,6 +122,7 @@ def run_of(facts: Facts, told: Tables, rows: Rows) -> Run:
         passed=told.passed,
         leaks=_leaks(told, rows),
         crashes=told.crashes,
+        told=told.told,
         has_history=True,
     )
 

@@ -38,18 +38,9 @@ def comparison_page(
 ) -> str:
     """``report``: what ``parity-report.json`` holds. ``segments``: lines of ``segment_table``. Everything in them is data and is
     escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["shown"] = shown
-    environment.filters["limit_of"] = limit_of
     excuses = [excuse if isinstance(excuse, Mapping) else {"excuse": excuse} for excuse in report["excuses"]]
     profile = report["profile"]
-    return environment.get_template("parity.html").render(
+    return template("parity.html").render(
         report=report,
         meaning=meaning(report),
         profile=profile_name(report),
@@ -62,6 +53,20 @@ def comparison_page(
         over=over,
         setup=_setup(report),
     )
+
+
+def template(name: str) -> jinja2.Template:
+    """One of the pages: everything put into it is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = shown
+    environment.filters["limit_of"] = limit_of
+    return environment.get_template(name)
 
 
 def _setup(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:

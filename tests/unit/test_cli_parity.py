@@ -13,11 +13,13 @@ import pytest
 from parity_samples import Pair, clean_pair
 from small_file import SMALL
 
-from rollproof import parity_finishing, parity_inputs, parity_reading
+from rollproof import parity_finishing, parity_inputs
 from rollproof.cli import main
 from rollproof.parity_saving import evidence_files, pack_table, unpack_table
 
 NEEDED = ("verdict", "profile", "restored_calls", "matched_outright", "other_weights", "excused", "gates")
+EXAMPLES = Path(__file__).parents[2] / "examples" / "parity"
+DUMPS = [str(EXAMPLES / f"{name}.jsonl") for name in ("reference", "restored")]
 AT_PLAN = "controller-SnapshotPublished-2-all"
 
 
@@ -155,6 +157,10 @@ def test_earlier_runs_of_the_workload_are_on_the_page(compare: Callable[..., int
         (["run", "turn", "--profile", "odd"], "--profile: profile odd: neither a profile"),
         (["judge", "nowhere"], "nowhere: is no folder: a folder that parity compare --out"),
         (["judge", "."], "holds no parity.json"),
+        (["run", "turn", "--points", "3", "--earlier", "."], "--earlier is given and --points too: it is for one comparison"),
+        (["compare", *DUMPS], "no row has 'ordinal', which the mapping rollproof reads ordinal from: if another trainer wrote"),
+        (["compare", *DUMPS], "--map FILE says which of its columns is which of ours (docs/parity-format.md says how"),
+        (["run", "near-tie"], "unknown scenario 'near-tie' (did you mean near-ties?): rollproof scenarios list names the"),
     ],
 )
 def test_wrong_words_are_named_in_one_line(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,44 +209,6 @@ def test_one_simulated_crash_is_run_saved_and_compared(small: str, tmp_path: Pat
 def test_a_crash_that_does_not_fire_is_unknown(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["parity", "run", small, "--crash", "controller-SnapshotPublished-900-all", "--json"]) == 3
     assert "life 1: its crash did not fire, it ended" in printed(capsys)["unknown_because"]
-
-
-def test_points_of_a_sweep_are_compared_by_distinct_life(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    code = main(["parity", "run", small, "--points", "25", "--out", str(out), "--json"])
-    report = printed(capsys)
-    assert (code, report["verdict"], report["failures"]) == (0, "HELD", [])
-    assert report["judged"] == 25 == sum(report["points"].values()) and report["lives"] == sum(report["compared"].values())
-    assert 0 < report["lives"] <= report["classes"] and set(NEEDED) <= set(report)
-    assert report["compared"]["vacuous"] > 0 < report["matched_outright"]  # counted, and not the verdict of the whole
-    assert json.loads((out / "parity-report.json").read_text())["points"] == report["points"]
-
-
-def test_the_first_failure_of_a_sweep_is_named_with_the_command_that_shows_it(
-    small: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from rollproof import parity_running, parity_sweeping
-
-    real = parity_reading.run_of_lives
-
-    def spoilt(run: Any) -> Any:
-        column = run.rows.table.schema.get_field_index("reward")
-        rewards = [reward + 1 for reward in run.rows.table.column("reward").to_pylist()]
-        table = run.rows.table.set_column(column, "reward", [rewards])
-        return parity_finishing.replace(run, rows=type(run.rows)(table))
-
-    def run_of_lives(scenario: Any, lives: Any, name: str) -> Any:
-        return spoilt(real(scenario, lives, name)) if len(lives) > 1 else real(scenario, lives, name)
-
-    monkeypatch.setattr(parity_sweeping, "run_of_lives", run_of_lives)
-    out = tmp_path / "out"
-    assert main(["parity", "run", small, "--points", "6", "--out", str(out)]) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith(f"  show it: rollproof parity run {small} --seed 0 --crash rp1.small.")
-    assert main(["parity", "judge", str(out / parity_sweeping.FIRST)]) == 1
-    pairs = parity_reading.saved_pair
-    monkeypatch.setattr(parity_running, "saved_pair", lambda folder: (pairs(folder)[0], spoilt(pairs(folder)[1])))
-    assert main(last.split(" rollproof ")[1].split()) == 1
 
 
 def test_tables_come_back_as_they_were_kept() -> None:

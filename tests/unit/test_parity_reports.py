@@ -20,6 +20,7 @@ from reports.parity.divergence import ALONE, EQUAL, NOTHING, PARTED, PREFIX, ROW
 from reports.parity.over_runs import over_runs
 from reports.parity.segments import segment_table
 from reports.parity.summary import comparison_junit, print_comparison
+from reports.parity.swept import POINTS_MAX, write_points_page
 from reports.parity.words import meaning, shown
 from reports.parity.written import PAGE_FILE, REPORT_FILE, Drawn, pictures_of, write_pictures, write_report
 
@@ -95,6 +96,49 @@ def test_the_verdict_comes_first_and_gates_excuses_and_setup_are_named(tmp_path:
     finding, proof = "step 2 ordinal 6 generation 3", "margin 0.003 &lt; 0.02"
     order = [text.index(part) for part in ("<h1>prefix", lead, "Gates, under", finding, proof, "<figure", "two cores")]
     assert order == sorted(order)
+
+
+def of_points(points: int, **changes: Any) -> dict[str, Any]:
+    """Of which every tenth is BROKEN."""
+    verdicts = ["BROKEN" if number % 10 == 9 else "HELD" for number in range(points)]
+    lines = [{"point": n, "at": f"a-B-{n}", "verdict": verdict, "lives": [n]} for n, verdict in enumerate(verdicts)]
+    counts = {"held": verdicts.count("HELD"), "broken": verdicts.count("BROKEN"), "unknown": 0, "vacuous": 0}
+    broken = [{"life": n, "verdict": "BROKEN", "points": 1, "words": "w", "why": ["y"], "command": f"show {n}", "gates": []}
+              for n, verdict in enumerate(verdicts) if verdict == "BROKEN"]  # fmt: skip
+    gates = [{**gate, "held": 1, "broken": 1, "unknown": 0, "not_applicable": 0} for gate in report()["gates"]]
+    return {
+        **report(), "level": "prefix", "crash_points": 99_999, "judged": points, "classes": 3, "lives": points, "points": counts,
+        "compared": counts, "excuses": {}, "gates": gates, "vacuous": {}, "unknown_because": [], "failures": broken,
+        "of_points": lines, "of_lives": broken, **changes,
+    }  # fmt: skip
+
+
+def points_page(folder: Path, told: dict[str, Any]) -> str:
+    write_points_page(folder, told)
+    return (folder / PAGE_FILE).read_text(encoding="utf-8")
+
+
+def test_the_page_of_many_points_shows_as_text_whatever_they_say(tmp_path: Path) -> None:
+    told = of_points(20)
+    for name in ("of_points", "of_lives", "failures", "vacuous", "versions", "command", "scenario", "level"):
+        told[name] = hostile(told[name]) if name != "vacuous" else {HOSTILE: 2}
+    text = points_page(tmp_path, {**told, "unknown_because": [HOSTILE]})
+    assert "<script" not in text and "<img src=x" not in text and text.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 20
+    assert not re.search(r"(src|href)=.https?:", text)
+
+
+def test_of_too_many_points_those_that_are_not_held_stay_on_the_page(tmp_path: Path) -> None:
+    told = of_points(5_000)
+    text = points_page(tmp_path, told)
+    assert text.count('<tr><td class="number">') == POINTS_MAX and text.count('<td class="BROKEN">BROKEN</td>\n<td>') == 500
+    assert "2,000 of 5,000 points" in text and "and 480 more" in text and len(text) < MIB
+
+
+def test_only_lives_that_have_a_page_of_their_own_are_linked(tmp_path: Path) -> None:
+    (tmp_path / "lives" / "9").mkdir(parents=True)
+    (tmp_path / "lives" / "9" / PAGE_FILE).write_text("")
+    text = points_page(tmp_path, of_points(20))
+    assert text.count('href="lives/9/parity.html"') == 2 and "lives/19" not in text
 
 
 def test_what_is_unknown_is_said_above_the_gates(tmp_path: Path) -> None:

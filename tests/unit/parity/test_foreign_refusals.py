@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from parity.sources.foreign import foreign_run
-from parity.sources.mapping import OWN, Mapping, Source, mapping_fault
+from parity.sources.mapping import OWN, Mapping, RunFacts, Source, mapping_fault
 from protocol.errors import ConfigError
 
 TORCH = find_spec("torch") is not None
@@ -53,6 +53,9 @@ def parquet(folder: Path, *rows: dict[str, Any], name: str = "rows.parquet") -> 
         ({"reward": "a"}, "reward is 'a': it must be a number"),
         ({"generation": 2**40}, "generation is 1099511627776: it must be a whole number"),
         ({"step": -1}, "step is -1: it must be 0 or more"),
+        ({"advantage": float("nan")}, "advantage is nan: it must be a finite number, or null"),
+        ({"advantage": float("inf")}, "advantage is inf: it must be a finite number, or null"),
+        ({"reward": float("nan")}, "reward is nan: it must be a finite number"),
         ({"input_length": 2}, "input_length is 2, its tokens are 3: cut the padding off"),
     ],
 )
@@ -104,6 +107,19 @@ def test_advantages_that_are_none_are_named(tmp_path: Path, advantages: Any, sai
 def test_an_offset_is_added_to_numbers_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line 1: step is '1': offsets.step can be added to a number alone"):
         foreign_run(lines(tmp_path, row(step="1")), mapped(offsets={"step": 1}), "restored")
+
+
+@pytest.mark.parametrize("write", [lines, parquet])
+def test_an_advantage_that_nobody_knows_is_null(tmp_path: Path, write: Callable[..., Path]) -> None:
+    run = foreign_run(write(tmp_path, row(advantage=0.5), row(advantage=None, generation=1)), mapped(), "restored")
+    assert run.rows.index["advantage"].isna().tolist() == [False, True]
+
+
+def test_a_mapping_that_says_nothing_of_staleness_leaves_it_unknown(tmp_path: Path) -> None:
+    assert foreign_run(lines(tmp_path, row()), mapped(), "restored").facts.max_staleness == -1
+    said = mapped(run=RunFacts(max_staleness=0))
+    assert foreign_run(lines(tmp_path, row()), said, "restored").facts.max_staleness == 0
+    assert "run.max_staleness is -2" in mapping_fault(mapped(run=RunFacts(max_staleness=-2)))
 
 
 def test_a_mask_that_is_missing_is_not_said_of_the_advantages(tmp_path: Path) -> None:

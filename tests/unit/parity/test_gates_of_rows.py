@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from parity.gates.generation_logprobs import generation_logprobs
 from parity.gates.masks_and_lengths import masks_and_lengths
 from parity.gates.media import media
 from parity.gates.other_weights import other_weights
+from parity.gates.own_history import own_history
 from parity.gates.provenance import provenance
 from parity.gates.rewards_and_admission import rewards_and_admission
+from parity.gates.sound_rows import sound_rows
 from parity.gates.spearman import spearman
 from parity.gates.token_ids import token_ids
 from parity.gates.what_was_trained import what_was_trained
@@ -84,6 +87,11 @@ def test_equal_tokens_pass_and_rows_without_a_counterpart_say_nothing() -> None:
         (PREFIX | {"tokens": 30, "proof": ""}, BROKEN),
         (TIE | {"mask_equal": False, "tokens": 30}, HELD),
         (TIE | {"proof": "", "mask_equal": False}, BROKEN),
+        (TIE | {"rest": 12, "rest_masked": 12}, BROKEN),
+        (TIE | {"rest": 12, "rest_masked": 2}, HELD),
+        (TIE | {"rest": 12, "rest_masked": 12, "masked_ref": 30, "generated_ref": 60}, HELD),
+        (TIE | {"rest": 12, "rest_masked": 12, "proof": ""}, HELD),  # its tokens break, and nothing else is known of it
+        ({"kind": "other_weights", "rest": 12, "rest_masked": 12}, BROKEN),
     ],
 )
 def test_masks_and_lengths_are_held_unless_the_row_parted_at_a_near_tie(changed: dict[str, Any], verdict: Verdict) -> None:
@@ -110,8 +118,26 @@ def test_rewards_are_held_unless_the_row_parted_at_a_near_tie(changed: dict[str,
 
 @pytest.mark.parametrize("gate", [masks_and_lengths, rewards_and_admission])
 def test_without_rows_to_compare_masks_and_rewards_say_nothing(gate: Any) -> None:
-    assert gate(comparison([pair(kind="other_weights")])).verdict is UNKNOWN
+    assert gate(comparison([pair(kind="other_weights", first=3)])).verdict is UNKNOWN
     assert gate(comparison(OTHER)).verdict is HELD, "a row of other weights is not held to the reference's reward"
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [({}, BROKEN), ({"reward": 1.0}, HELD), ({"first": 7}, HELD), ({"tokens": 19}, HELD), ({"tools_equal": False}, HELD)],
+)
+def test_other_weights_that_did_the_same_are_rewarded_the_same(changed: dict[str, Any], verdict: Verdict) -> None:
+    pairs = four_pairs(**{"kind": "other_weights", "spans_equal": False, "reward": 0.5} | changed)
+    assert rewards_and_admission(comparison(pairs)).verdict is verdict
+
+
+def test_a_digest_of_replies_that_differs_beside_equal_tokens_is_no_match() -> None:
+    found = token_ids(comparison(four_pairs(tools_equal=False)))
+    assert found.verdict is BROKEN
+    assert found.findings == (
+        "step 2, prompt 1, sibling 1: its tokens are the reference's, the digest of its tool replies is not",
+    )
+    assert token_ids(comparison(four_pairs(tools_equal=False, kind="other_weights", first=3))).verdict is HELD
 
 
 @pytest.mark.parametrize(("relative", "verdict"), [(True, HELD), (False, BROKEN)])
@@ -316,3 +342,38 @@ def test_provenance_is_broken_by_a_fault_of_the_restored_run_and_unknown_by_the_
     assert telling(("restored", *fault)).findings == ("step 2, prompt 1, sibling 0: its calls do not add up to its tokens",)
     assert telling(("reference", *fault)).verdict is UNKNOWN
     assert provenance(comparison()).verdict is NOTHING
+
+
+@pytest.mark.parametrize(("gate", "what"), [(sound_rows, "row"), (own_history, "told")])
+def test_what_a_row_shows_by_itself_breaks_and_of_the_references_is_unknown(gate: Any, what: str) -> None:
+    fault = (2, 2, 1, 0, what, "its reward is no finite number")
+    assert gate(comparison()).verdict is HELD
+    found = gate(comparison(faults=[("restored", *fault)]))
+    assert (found.verdict, found.findings) == (BROKEN, ("step 2, prompt 1, sibling 0: its reward is no finite number",))
+    assert gate(comparison(faults=[("reference", *fault)])).verdict is UNKNOWN
+    assert gate(comparison(faults=[("restored", 2, 2, 1, 0, "provenance", "")])).verdict is HELD
+    unread = comparison()
+    assert gate(replace(unread, measured=replace(unread.measured, faults=None))).verdict is UNKNOWN
+
+
+def test_without_a_history_nobody_tells_of_a_row() -> None:
+    assert own_history(comparison(restored=run(RESTARTED, has_history=False))).verdict is NOTHING
+
+
+def test_how_old_weights_may_be_is_said_where_nobody_knows_it() -> None:
+    found = comparison(facts={"max_staleness": -1})
+    assert "max_staleness" not in other_weights(found).why, "its rows say nothing of their weights"
+    found.restored.rows.table = found.restored.rows.table.append_column("spans", [[[5, 15, 0]] * 4])  # type: ignore[attr-defined]
+    assert "max_staleness" in other_weights(found).why
+    assert "max_staleness" not in other_weights(comparison(facts={"max_staleness": 1})).why
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_prompt_of_another_epoch_is_another_prompt_where_both_runs_say_theirs(told: bool) -> None:
+    found = comparison()
+    rows = found.restored.rows
+    rows.index["epoch"] = [0, 0, 1, 1]
+    if not told:
+        del found.reference.rows.index["epoch"]
+    gate = what_was_trained(found)
+    assert gate.findings == (("step 2, prompt 1: of epoch 1, in the reference of 0",) if told else ())

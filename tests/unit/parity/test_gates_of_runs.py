@@ -218,6 +218,8 @@ def test_routes_are_the_same_at_restore_completion_and_training(calls: Any, equa
         ([call(located=False, absent=True)], NOTHING),
         ([call(), call()], BROKEN),
         ([], UNKNOWN),
+        ([call(located=False, unsettled="column calls would settle it")], UNKNOWN),
+        ([call(located=False, unsettled="column calls would settle it"), call(key="other", located=False)], BROKEN),
     ],
 )
 def test_every_restored_prefix_has_its_place_in_the_trained_row(calls: Any, verdict: Verdict) -> None:

@@ -11,7 +11,9 @@ import pytest
 from parity_samples import EXACT, Pair, clean_pair, drop_token, repeat_token
 
 from parity.boundary import Place, RowCalls, located, of_itself
+from parity.compare import compare
 from parity.measure import measure
+from protocol.judging import Verdict
 
 
 def row_of(pair: Pair, generation: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -57,7 +59,60 @@ def test_without_counts_of_its_calls_the_row_ends_with_the_restored_call() -> No
     row["calls"] = []
     assert place_of(row, line).proven
     del line["generated"]
-    assert "nobody says how many tokens" in place_of(row, line).fault
+    place = place_of(row, line)
+    assert (place.fault, place.proven) == ("", False) and "column calls would settle it" in place.unsettled
+
+
+def test_a_restored_call_that_is_not_the_last_cannot_be_found_in_a_row_that_counts_no_calls() -> None:
+    row, line = row_of(clean_pair(), 1)
+    none: list[str] = []
+    for keys in (row["keys"], none):
+        place = place_of(row | {"calls": [], "keys": keys}, line)
+        assert (place.fault, place.start) == ("", -1) and "column calls would settle it" in place.unsettled
+    row["tokens"][row["prompt_length"]] += 1
+    assert "hash to" in place_of(row, line).fault, "where calls are counted, another prefix is a fault"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_in_a_row_that_counts_no_calls_a_prefix_of_the_last_one_is_still_judged(named: bool) -> None:
+    row, line = row_of(clean_pair(), 0)
+    row["calls"] = []
+    if not named:
+        row["keys"] = []
+    assert place_of(row, line).proven
+    row["tokens"][place_of(row, line).start] += 1
+    place = place_of(row, line)
+    assert ("hash to" in place.fault, place.unsettled == "") == (named, named)
+
+
+def test_a_row_that_was_generated_in_one_go_has_one_call() -> None:
+    row, line = row_of(clean_pair(), 0)
+    row.update(calls=[], keys=[])
+    start = place_of(row, line).start
+    row["token_mask"] = [0] * start + [1] * (len(row["tokens"]) - start)
+    row["tokens"][start] += 1
+    assert "hash to" in place_of(row, line).fault
+
+
+@pytest.mark.parametrize("calls_too", [True, False])
+def test_a_prefix_that_cannot_be_found_makes_the_result_unknown_and_says_what_would_settle_it(calls_too: bool) -> None:
+    pair = clean_pair()
+    for side in (pair.reference, pair.restored):
+        for row in side.rows:
+            row["calls"] = row["calls"] if calls_too else []
+    result = compare(*pair.runs(), EXACT)
+    unknown = [reason for reason in result.as_json()["unknown_because"] if "column calls would settle it" in reason]
+    assert (result.verdict, bool(unknown)) == ((Verdict.HELD, False) if calls_too else (Verdict.UNKNOWN, True))
+    assert not [gate.findings for gate in result.gates if gate.verdict is Verdict.BROKEN]
+
+
+@pytest.mark.parametrize(("version", "fault"), [(1, False), (0, True), (None, False)])
+def test_a_prefix_is_of_the_weights_that_it_was_restored_with(version: int | None, fault: bool) -> None:
+    pair = clean_pair()
+    line = pair.restored.call(pair.restored.row(2, 0))
+    line["version"] = version
+    calls = measure(*pair.runs(), EXACT).calls
+    assert ("is of weight version 1 in the row" in calls["fault"].iloc[0]) is fault
 
 
 @pytest.mark.parametrize("spoil", [drop_token, repeat_token])
@@ -180,6 +235,7 @@ def test_a_foreign_row_finds_its_prefix_by_the_hash_of_its_ids() -> None:
         place = of_itself(said(row), right)
         assert (place.start, place.prefix, place.proven) == (start, 3, True)
     assert "no first part" in of_itself(said(row), "0" * 64).fault
+    assert "column calls would settle it" in of_itself(said(row | {"calls": []}), "0" * 64).unsettled
 
 
 def test_a_call_whose_row_was_never_trained_is_said_to_be_nowhere() -> None:

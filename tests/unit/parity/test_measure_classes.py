@@ -227,6 +227,13 @@ def test_a_tool_that_replied_otherwise_makes_other_weights() -> None:
     assert (line.kind, line.tools_equal) == ("other_weights", False)
 
 
+def test_a_reply_whose_tokens_are_the_references_is_compared_whatever_its_digest_says() -> None:
+    pair = clean_pair()
+    pair.restored.row(3, 0)["tools"] = "another"
+    line = measured_row(pair, 3, 0)
+    assert (line.kind, line.tools_equal, line.compared > 0) == ("match", False, True)
+
+
 def test_a_tool_that_replied_otherwise_to_another_question_does_not() -> None:
     pair = clean_pair()
     row = pair.restored.row(3, 0)
@@ -288,7 +295,7 @@ def test_a_difference_before_the_other_weights_came_in_is_compared() -> None:
         ((1, 2), True, True),
         ((2, 1), True, False),  # falls within the row
         ((2, 3), True, False),  # newer than what the trainer had
-        ((0, 2), True, True),  # old, and in order nothing is stale by itself
+        ((0, 2), True, False),  # a lookahead of 1 begins no row of step 3 before version 1
         ((0, 2), False, False),
         ((1, 2), False, True),
         ((-1, 2), True, False),
@@ -299,6 +306,23 @@ def test_which_version_spans_are_legal(spans: tuple[int, int], in_order: bool, l
     row = pair.restored.row(3, 0)
     row["spans"][2], row["spans"][5] = spans
     assert measured_row(pair, 3, 0).spans_legal is legal
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_worker_that_a_push_did_not_reach_draws_from_older_weights_in_order_only(in_order: bool) -> None:
+    pair = clean_pair(in_order=in_order)
+    pair.restored.row(3, 0)["spans"][2] = 0
+    pair.restored.steps[0]["missed"] = 1  # of the push of version 1
+    assert measured_row(pair, 3, 0).spans_legal is in_order
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_where_nobody_says_how_old_weights_may_be_old_ones_are_legal(in_order: bool) -> None:
+    pair = clean_pair(in_order=in_order)
+    for side in (pair.reference, pair.restored):
+        side.facts = dataclasses.replace(side.facts, max_staleness=-1)
+    pair.restored.row(3, 0)["spans"][2] = 0
+    assert measured_row(pair, 3, 0).spans_legal
 
 
 @pytest.mark.parametrize(

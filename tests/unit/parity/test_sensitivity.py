@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from parity_faults import ABUSED, FAULTS, LATER, PREFIX, Fault, by_version, settled, tie
+from parity_faults import ABUSED, FAULTS, LATER, PREFIX, Fault, by_version, other_reply, settled, tie
 from parity_samples import Pair, clean_pair, restored_call
 
 from parity.compare import Result, compare
@@ -85,7 +85,7 @@ def test_if_no_restored_row_matches_outright_nothing_is_known() -> None:
     pair = sample(groups=8, steps=4)
     for group in range(8):
         for generation in range(4):
-            pair.restored.row(2, generation, group)["tools"] = "another"
+            other_reply(pair.restored.row(2, generation, group))
     result = judged(pair, FP32)
     assert result.verdict is Verdict.UNKNOWN
     assert "none of the 32 restored rows matches the reference outright" in result.unknown_because
