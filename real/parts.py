@@ -6,7 +6,7 @@ Each process loads only what it needs, and all of it before its life starts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -85,12 +85,11 @@ def media_folder(setting: LifeSetting) -> Path:
 async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipment:
     given = settings_of(setting)
     outside: Any = None
-    close: Callable[[], Awaitable[None]] | None = None
     made: dict[str, Any] = {}
     if process.startswith("worker-"):
         made["engine"], outside = await _engine(setting)
     elif process.startswith("gym-") and not given.gym:
-        made["environment"], close = _environment(setting, given, process)
+        made["environment"] = _environment(setting, given, process)
     elif process == identity.TRAINER:
         made["trainer"] = await _trainer(setting, given)
     elif process == identity.DATA_PLANE:
@@ -98,12 +97,6 @@ async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipme
     if process.startswith("gym-") and given.gym:
         return _nemo(setting, given, process)
     doors = Doors(setting, process, outside)
-
-    async def close_all() -> None:
-        await doors.close()
-        if close is not None:
-            await close()
-
     services = setting.scenario.contract.effects
     return Equipment(
         parts=Parts(
@@ -119,7 +112,6 @@ async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipme
         beside=_doors_to(services, given) if process.startswith("gym-") else {},
         open=doors.open,
         link=doors.link,
-        close=close_all,
     )
 
 
@@ -137,9 +129,7 @@ async def _engine(setting: LifeSetting) -> tuple[Callable[[Runtime], Engine], An
     return lambda rt: booted.engine(rt, root), PlainCalls(booted.llm, booted.tokenizer, settings.max_model_len)
 
 
-def _environment(
-    setting: LifeSetting, given: RealSettings, process: str
-) -> tuple[Callable[[Runtime], Environment], Callable[[], Awaitable[None]]]:
+def _environment(setting: LifeSetting, given: RealSettings, process: str) -> Callable[[Runtime], Environment]:
     """Of the scenario's kind. Raises ConfigError for one that there is in the simulator only."""
     from real.gym.equipment import PicturesEquipment, WorkplaceEquipment
 
@@ -154,7 +144,7 @@ def _environment(
         equipment = WorkplaceEquipment(
             root=Path(setting.root), life=setting.life, process=process, model=model, profile=profile,
         )  # fmt: skip
-    return equipment.environment, equipment.close
+    return equipment.environment
 
 
 def _nemo(setting: LifeSetting, given: RealSettings, process: str) -> Equipment:
@@ -171,10 +161,6 @@ def _nemo(setting: LifeSetting, given: RealSettings, process: str) -> Equipment:
         await gym.boot(rt)
         return await doors.open(served, rt)
 
-    async def close() -> None:
-        await doors.close()
-        await gym.close()
-
     return Equipment(
         parts=Parts(
             engine=_none_here, environment=_none_here, data_plane=_none_here, trainer=_none_here, participants=_participants,
@@ -183,7 +169,6 @@ def _nemo(setting: LifeSetting, given: RealSettings, process: str) -> Equipment:
         instead=lambda rt: NemoInstance(rt, gym).main(),
         open=open_,
         link=doors.link,
-        close=close,
     )  # fmt: skip
 
 

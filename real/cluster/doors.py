@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from protocol import identity
@@ -33,15 +32,14 @@ class Doors:
         self.setting = setting
         self.process = process
         self.outside = outside
-        self._close: list[Callable[[], Awaitable[None]]] = []
+        self._listening: Any = None  # a loop alone keeps no server
 
     async def open(self, served: Served, rt: AsyncioRuntime) -> str:
         """Start this process's server, if it has one; its address, '' if not."""
         if self.process.startswith(GYM):
             from real.gym.server import serve_gym
 
-            listening = await serve_gym(served, gym_token(self.setting), rt.record)
-            self._close.append(listening.close)
+            listening = self._listening = await serve_gym(served, gym_token(self.setting), rt.record)
             return listening.address
         if self.process.startswith(WORKER):
             from real.engine.server import ModelServer
@@ -49,13 +47,7 @@ class Doors:
 
             server = ModelServer(rt, served, token=model_token(self.setting), outside=self.outside)
             address = server.listen()
-            serving = in_background(server.serve(), f"server of {self.process}")
-
-            async def close() -> None:
-                server.close()
-                await serving
-
-            self._close.append(close)
+            in_background(server.serve(), f"server of {self.process}")
             return address
         return ""
 
@@ -67,7 +59,3 @@ class Doors:
         from real.engine.client import ModelLink
 
         return ModelLink(peer, address, sender, model_token(self.setting))
-
-    async def close(self) -> None:
-        for close in reversed(self._close):
-            await close()

@@ -1,6 +1,6 @@
 """The driver of one life: ``python -m real.cluster.driver SETTING.json``, started by the supervisor.
 
-    boot     a cluster, one actor a process, all loading at once; nothing of this counts as the life's time
+    boot     a cluster, one actor a process, as many loading at once as there are cores; nothing of this counts as the life's time
     stage 1  LifeStarted, then the clean-up alone, in the controller's actor
     stage 2  every process, in start order; the life ends with the controller, or with a failure that nobody joined
 
@@ -39,6 +39,7 @@ from real.recorder import Recorder, save_status
 from real.world import JOB, status_file
 
 SLOW = ("worker", "trainer", "data-plane", "gym", "finalizer", "controller")  # what loads longest starts first
+AT_ONCE = len(os.sched_getaffinity(0))  # more would only keep the longest from its core: the others are done long before it
 BEGAN = time.monotonic()
 NO_PARTS = SimpleNamespace(secret="")
 NOT_READY = "boot"  # outcome of a life whose processes could not be made ready
@@ -56,6 +57,7 @@ class Driver:
         self.began = 0.0
         self.over: asyncio.Queue[tuple[str, RunStatus]] = asyncio.Queue()
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.loading = asyncio.Semaphore(AT_ONCE)
         # Workers of our own cluster inherit them; those of another one must be given them.
         given = {**environment_of(setting), MARK: setting.mark, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         self.variables = {"env_vars": given} if setting.ray else {}
@@ -71,7 +73,7 @@ class Driver:
         told("cluster up")
         order = sorted(names, key=lambda name: SLOW.index(name.rstrip("0123456789").rstrip("-")))
         async with asyncio.timeout(self.setting.boot_s):
-            found = await asyncio.gather(*[self.make(name, 1) for name in order])
+            found = await asyncio.gather(*[self.make_in_turn(name) for name in order])
         told("all ready")
         wrong = [error for error in found if error]
         if wrong:
@@ -88,6 +90,10 @@ class Driver:
         for name in names:
             await self.start(name)
         return await self.outcome()
+
+    async def make_in_turn(self, name: str) -> str:
+        async with self.loading:
+            return await self.make(name, 1)
 
     async def make(self, name: str, incarnation: int) -> str:
         """A ready actor; returns what went wrong."""

@@ -25,18 +25,13 @@ from real.remote import Link, Sender, Served
 from real.runtime import AsyncioRuntime
 
 
-async def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, kw_only=True)
 class Equipment:
     """What a process is given before its life starts, all of it loaded and listening.
 
     ``beside``: processes that live in the same operating system process (doors to services). ``instead`` of the core's main this
-    one runs. ``open`` starts its servers (the
-    runtime is for what they record) and returns the address at which others reach it ('': by actor calls). ``link``: the way
-    to a peer that has an address.
+    one runs. ``open`` starts its servers (the runtime is for what they record) and returns the address at which others reach it
+    ('': by actor calls). ``link``: the way to a peer that has an address. Nothing is closed: it ends with its process.
     """
 
     parts: Parts
@@ -44,7 +39,6 @@ class Equipment:
     instead: Factory | None = None
     open: Callable[[Served, AsyncioRuntime], Awaitable[str]] | None = None
     link: Callable[[str, str, Sender], Link] | None = None
-    close: Callable[[], Awaitable[None]] = _nothing
 
 
 Equip = Callable[[LifeSetting, str, int], Awaitable[Equipment]]  # setting, process, incarnation

@@ -1,8 +1,8 @@
-"""TransferQueue as a service of the job: how it is started in the job's Ray cluster, and calls of it that end.
+"""TransferQueue as a service of the job: how it is started, and calls of it that end.
 
-It is started before the life that uses it (``boot``): its actors and this process each load torch first, which takes seconds.
-TransferQueue has no bound for calls of its controller, takes some of its own time-outs for success, and goes on listing what
-a dead storage unit held: so every call has a bound here, and while it lasts the actors are asked whether they live.
+It is started before the life that uses it (``boot``): importing torch takes seconds. TransferQueue has no bound for calls of its
+controller, takes some of its own time-outs for success, and goes on listing what a dead storage unit held: so every call has a
+bound here, and while it lasts the processes of TransferQueue are asked whether they live.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from protocol.errors import ConfigError
+from real.data_plane import queue_processes
+from real.data_plane.queue_processes import QueueProcess
 
 T = TypeVar("T")
 PATIENCE_S = 0.5  # after which whoever has not answered is asked whether it lives
-CONTROLLER, NAMESPACE = "TransferQueueController", "transfer_queue"
-UNIT = "TransferQueueStorageUnit#{}"
 
 
 class TransferQueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Seconds are real ones. ``answer_s`` bounds a request (shorter than the job's ``rpc_timeout_s``), ``save_s`` a checkpoint of
-    TransferQueue, ``start_s`` its start. It takes a CPU of the Ray cluster for its controller and for each unit."""
+    TransferQueue, ``start_s`` its start."""
 
     storage_units: int = 1
     answer_s: float = 10.0
@@ -35,24 +35,31 @@ class TransferQueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class Broken(Exception):
-    """TransferQueue did not answer, one of its actors is dead, or it does not hold what it has acknowledged."""
+    """TransferQueue did not answer, one of its processes is dead, or it does not hold what it has acknowledged."""
 
 
 class Service(NamedTuple):
-    """``package`` is TransferQueue, connected; ``actors`` its controller and its storage units, by name."""
+    """``package`` is TransferQueue, connected; ``processes`` its controller and its storage units, by name."""
 
     package: Any
-    actors: Mapping[str, Any]
+    processes: Mapping[str, QueueProcess]
+
+    def stop(self) -> None:
+        """No call may be under way. Rows that were not saved are gone."""
+        queue_processes.disconnect()
+        for process in self.processes.values():
+            process.end()
 
 
 async def boot(settings: TransferQueueSettings) -> Service:
-    """Start TransferQueue in the Ray cluster of this job, or find the one that this job has started. Raises ConfigError."""
+    """Start TransferQueue, once in this process. Its processes end with the thread of this loop. Raises ConfigError."""
     package = await in_thread(lambda: load_transfer_queue(settings))
+    processes = queue_processes.start(settings.storage_units)
     try:
-        actors = await within("its start", settings.start_s, in_thread(lambda: _start(package, settings.storage_units)), {})
+        await within("its start", settings.start_s, in_thread(lambda: queue_processes.connect(processes)), {})
     except Broken as error:
         raise ConfigError(f"TransferQueue has not started: {error}") from None
-    return Service(package, actors)
+    return Service(package, processes)
 
 
 def load_transfer_queue(settings: TransferQueueSettings) -> Any:
@@ -76,44 +83,16 @@ def load_transfer_queue(settings: TransferQueueSettings) -> Any:
     return package
 
 
-def _start(package: Any, units: int) -> dict[str, Any]:
-    """Its actors, all of them ready."""
-    import ray
-    from omegaconf import OmegaConf
-
-    if not ray.is_initialized():
-        raise ConfigError("TransferQueue needs the job's Ray cluster: call ray.init before the data plane starts")
-    try:
-        ray.get_actor(CONTROLLER, namespace=NAMESPACE)
-    except ValueError:
-        needed, free = 1 + units, ray.available_resources().get("CPU", 0)
-        if free < needed:
-            raise ConfigError(
-                f"TransferQueue needs {needed} free CPUs of the Ray cluster, it has {free:g}: give ray.init a larger num_cpus"
-            ) from None
-    backend = {"storage_backend": "SimpleStorage", "SimpleStorage": {"num_data_storage_units": units}}
-    package.init(OmegaConf.create({"backend": backend}, flags={"allow_objects": True}))
-    actors = {CONTROLLER: ray.get_actor(CONTROLLER, namespace=NAMESPACE)}
-    try:
-        for unit in range(units):
-            actors[UNIT.format(unit)] = ray.get_actor(UNIT.format(unit))
-    except ValueError:
-        raise ConfigError(
-            f"the TransferQueue of this Ray cluster has not {units} storage units that this job has started"
-        ) from None
-    return actors
-
-
-async def within(what: str, limit_s: float, work: Coroutine[Any, Any, T], actors: Mapping[str, Any]) -> T:
-    """The result of ``work``. Raises Broken after ``limit_s``, or earlier if one of the actors is dead."""
+async def within(what: str, limit_s: float, work: Coroutine[Any, Any, T], processes: Mapping[str, QueueProcess]) -> T:
+    """The result of ``work``. Raises Broken after ``limit_s``, or earlier if one of the processes is dead."""
     clock = asyncio.get_running_loop().time
     until = clock() + limit_s
     task = asyncio.ensure_future(work)
     asked: list[asyncio.Future[Any]] = []
     try:
         await asyncio.wait([task], timeout=min(PATIENCE_S, limit_s))
-        if not task.done() and actors:
-            asked.append(asyncio.ensure_future(alive(actors)))
+        if not task.done() and processes:
+            asked.append(asyncio.ensure_future(alive(processes)))
         while not task.done() and clock() < until:
             await asyncio.wait([task, *asked], timeout=until - clock(), return_when=asyncio.FIRST_COMPLETED)
             for answered in [each for each in asked if each.done()]:
@@ -127,13 +106,11 @@ async def within(what: str, limit_s: float, work: Coroutine[Any, Any, T], actors
             future.cancel()
 
 
-async def alive(actors: Mapping[str, Any]) -> None:
-    """Ask every actor. Raises Broken that names one that is dead; waits for one that does not answer."""
-    for name, actor in actors.items():
-        try:
-            await asyncio.wrap_future(actor.get_zmq_server_info.remote().future())
-        except Exception as error:  # ray's own tree of errors
-            raise Broken(f"{name} is dead ({type(error).__name__})") from None
+async def alive(processes: Mapping[str, QueueProcess]) -> None:
+    """Ask every one. Raises Broken that names one that is dead; waits for one that does not answer."""
+    for name, process in processes.items():
+        if not await in_thread(process.answers):
+            raise Broken(f"{name} is dead")
 
 
 async def in_thread(function: Callable[[], T]) -> T:

@@ -24,7 +24,7 @@ from protocol.errors import Cause, ConfigError, Lost, ProtocolError, Refusal, Re
 from protocol.messages import PARTITIONS, ClearSamples, GetSamples, ListSampleIds, PutSamples, SaveCheckpoint
 from protocol.runtime import Runtime
 from real.data_plane.native_save import FOLDER, MANIFEST_FILE, check_file, check_partitions, manifest_of, read_manifest, weigh
-from real.data_plane.queue_service import Broken, Service, TransferQueueSettings, alive, boot, in_thread, within
+from real.data_plane.queue_service import Broken, Service, TransferQueueSettings, alive, in_thread, within
 from real.data_plane.serving import DataPlane, Image, Install, Request, image_of, scratch_of
 
 T = TypeVar("T")
@@ -45,10 +45,9 @@ class Held(NamedTuple):
 
 
 class TransferQueueRows:
-    """``scratch`` is the process's own folder: TransferQueue's checkpoints are written to it, and loaded from it. ``service``
-    None: TransferQueue is started when the life has begun."""
+    """``scratch`` is the process's own folder: TransferQueue's checkpoints are written to it, and loaded from it."""
 
-    def __init__(self, rt: Runtime, scratch: Path, settings: TransferQueueSettings, service: Service | None = None) -> None:
+    def __init__(self, rt: Runtime, scratch: Path, settings: TransferQueueSettings, service: Service) -> None:
         self.rt = rt
         self.scratch = scratch
         self.settings = settings
@@ -58,23 +57,20 @@ class TransferQueueRows:
 
     @property
     def _tq(self) -> Any:
-        assert self._service is not None, "open comes first"
         return self._service.package
 
     async def _within(self, what: str, limit_s: float, work: Coroutine[Any, Any, T]) -> T:
-        assert self._service is not None, "open comes first"
-        return await within(what, limit_s, work, self._service.actors)
+        return await within(what, limit_s, work, self._service.processes)
 
     async def open(self) -> None:
         """Raises ConfigError."""
-        self._service = self._service or await boot(self.settings)
         listing = await self._within("a listing", self.settings.answer_s, self._tq.async_kv_list())
         held = {name: len(keys) for name, keys in listing.items() if keys}
         if held:
             raise ConfigError(f"TransferQueue already holds rows ({held}): a life starts with an empty one")
 
     def close(self) -> None:
-        """TransferQueue itself ends with the Ray cluster, or with this process where that is an actor of its own."""
+        """TransferQueue itself ends with this process."""
         self.fault = "its life is over"
 
     # --- requests
@@ -153,9 +149,8 @@ class TransferQueueRows:
         return (await self._within(f"a read of {len(keys)} rows", self.settings.answer_s, get))[ROW]
 
     async def _list(self, partition: str) -> tuple[str, ...]:
-        """TransferQueue's controller lists rows of a dead unit too: so each actor is asked as well."""
-        assert self._service is not None
-        await self._within("all its actors", self.settings.answer_s, alive(self._service.actors))
+        """TransferQueue's controller lists rows of a dead unit too: so each process is asked as well."""
+        await self._within("all its processes", self.settings.answer_s, alive(self._service.processes))
         listing = await self._within("a listing", self.settings.answer_s, self._tq.async_kv_list(partition_id=partition))
         listed, have = listing.get(partition, {}), self.acknowledged[partition]
         if listed.keys() != have.keys():
@@ -254,9 +249,7 @@ def _files_of(folder: Path) -> dict[str, bytes]:
 
 
 class TransferQueuePlane(DataPlane):
-    """Process ``data-plane`` over TransferQueue. ``root`` is the run's folder; ``service``: it was booted before."""
+    """Process ``data-plane`` over TransferQueue, which was booted before. ``root`` is the run's folder."""
 
-    def __init__(
-        self, rt: Runtime, root: Path, settings: TransferQueueSettings | None = None, service: Service | None = None
-    ) -> None:
-        super().__init__(rt, TransferQueueRows(rt, scratch_of(rt, root), settings or TransferQueueSettings(), service))
+    def __init__(self, rt: Runtime, root: Path, settings: TransferQueueSettings, service: Service) -> None:
+        super().__init__(rt, TransferQueueRows(rt, scratch_of(rt, root), settings, service))

@@ -1,8 +1,8 @@
 """What a job on CPUs imports for nothing: torch's compiler by way of tensordict, and scipy.
 
-TransferQueue imports tensordict in each of its processes. Its decorators pull in ``torch._dynamo``, which takes half of the
-import: 6.3 s of CPU with it, 3.8 s without (measured, torch 2.13 on a CPU), in three processes of every life. With
-TORCH_COMPILE_DISABLE the decorators mean nothing, so while tensordict is being imported they do nothing.
+TransferQueue imports tensordict. Its decorators pull in ``torch._dynamo``, which takes half of the import: 6.3 s of CPU with
+it, 3.8 s without (measured, torch 2.13 on a CPU). With TORCH_COMPILE_DISABLE the decorators mean nothing, so while tensordict
+is being imported they do nothing.
 
 transformers imports scipy where it finds it, for losses that nobody here has: 1.5 s in each engine and trainer. It looks as if
 it were not installed.

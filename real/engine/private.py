@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from protocol.errors import ConfigError
 from protocol.parts import RouteLayout
-from real.engine import forked
+from real import forked
 
 T = TypeVar("T")
 

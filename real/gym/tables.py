@@ -12,7 +12,6 @@ before.
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,19 +21,23 @@ from typing import Any
 import msgspec
 
 from protocol.messages import PromptTask, ToolCall
+from scenarios.workplace_calls import (
+    ADDING,
+    ANSWERING,
+    CHANGING,
+    DOMAINS,
+    READING,
+    REMOVING,
+    Tables,
+    read_arguments,
+    record_id,
+    split_name,
+)
 
-DOMAINS = ("calendar", "email", "project_management", "customer_relationship_manager", "company_directory", "analytics")
-ADDING = ("create", "add", "send", "reply", "forward")
-ANSWERING = ("reply", "forward")  # they add a record that refers to an existing one
-CHANGING = ("update",)
-REMOVING = ("delete",)
-READING = ("search", "get", "find", "total", "engaged", "traffic")
 SEEDED = 3  # records of each domain before those that the ground truth refers to are added
 OWNERS = ("anders", "bruna", "chidi", "daria", "emeka", "freya", "goto", "hedda")
 FOUND_MAX = 5  # ids that a search names
 SESSIONS_MAX = 4096  # the one that was used longest ago goes first: it is seeded anew if it is asked for again
-
-Tables = dict[str, dict[str, dict[str, str]]]  # domain -> id -> field -> text
 
 SCHEMA = """
 CREATE TABLE session (name TEXT PRIMARY KEY, ordinal INTEGER NOT NULL, digest TEXT NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;
@@ -184,32 +187,6 @@ class Workbook:
 
 
 # --- the tools
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Domain and verb of ``<domain>_<verb>_<noun>``, '' for what is unknown."""
-    for domain in DOMAINS:
-        if name.startswith(f"{domain}_"):
-            return domain, name[len(domain) + 1 :].partition("_")[0]
-    return "", ""
-
-
-def read_arguments(text: str) -> dict[str, str] | None:
-    """A call's arguments as text fields; None if they are no JSON object, or hold what no text can (half a surrogate pair)."""
-    try:
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            return None
-        fields = {name: value if isinstance(value, str) else json.dumps(value, sort_keys=True) for name, value in found.items()}
-        for name, value in fields.items():
-            (name + value).encode()
-    except (ValueError, RecursionError):
-        return None
-    return fields
-
-
-def record_id(arguments: Mapping[str, str]) -> str:
-    return next((value for name, value in arguments.items() if name.endswith("_id")), "")
 
 
 def insert(base: sqlite3.Connection, session: str, domain: str, key: str, record: Mapping[str, str]) -> None:

@@ -21,16 +21,16 @@ from protocol.parts import Asked, Layout, State
 from protocol.runtime import Runtime
 from real.gym.resources import TOOL, Tools
 from real.gym.scoring import Scorer
-from real.gym.tables import Rows, keyed, read_arguments, seed_rows, split_name
+from real.gym.tables import Rows, keyed, seed_rows
 from real.gym.tokens import ModelTokens
 from scenarios.boundary_hold import HOLD_MOST_S, BoundaryHold
 from scenarios.forced_call import forced_call, with_forced
 from scenarios.sampling import SamplingRule, sampling_of
+from scenarios.workplace_calls import COURSES, chosen_call
 
 RESOURCES = "resources"
 LAYOUT = Layout(participants=("environment", "policy-model", "agent", RESOURCES), keeps=(RESOURCES,))
 CALLED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-COURSES = 16
 
 
 class WorkplaceProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,34 +148,8 @@ def called(text: str) -> ToolCall | None:
 def policy_head(task: PromptTask, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
     """What a model too small to say anything is taken to mean: a fixed hash of its tokens chooses.
 
-    In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end. So trained
-    tokens decide what happens, equal tokens do the same in every life, and all kinds of turns come about.
+    So trained tokens decide what happens, equal tokens do the same in every life, and all kinds of turns come about.
     """
-    truth = task.ground_truth
     data = b"".join(token.to_bytes(4, "little") for token in tokens)
     choice = hashlib.blake2b(data, digest_size=8).digest()[0] % COURSES
-    if turn < len(truth):
-        if choice < 11:
-            return truth[turn]
-        if choice < 13:
-            return varied(truth[turn], choice)
-        if choice == 13:
-            return search_beside(truth[turn])
-        return truth[max(turn - 1, 0)] if choice == 14 else None
-    if choice < 13 or not truth:
-        return None
-    return {13: search_beside(truth[-1]), 14: truth[-1], 15: varied(truth[-1], choice)}[choice]
-
-
-def varied(call: ToolCall, choice: int) -> ToolCall:
-    """The same call with its last argument changed: plausible and wrong."""
-    arguments = read_arguments(call.arguments) or {}
-    if arguments:
-        last = list(arguments)[-1]
-        arguments[last] = f"{arguments[last]}{choice}"
-    return ToolCall(call.name, json.dumps(arguments))
-
-
-def search_beside(call: ToolCall) -> ToolCall:
-    domain, _ = split_name(call.name)
-    return ToolCall(f"{domain or 'company_directory'}_search_records", "{}")
+    return chosen_call(task.ground_truth, turn, choice)

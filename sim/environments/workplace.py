@@ -1,16 +1,12 @@
-"""A fake workplace: small tables, and tools whose effects show when one is lost, doubled or wrong.
+"""A fake workplace: small tables, and tools (``scenarios.workplace_calls``) whose effects show when one is lost, doubled, wrong.
 
-It knows six domains and reads a tool's name as ``<domain>_<verb>_<noun>``. Verbs that add append a record under
-the next id, so that a call made twice makes two; verbs that change or remove need the record's id; the others
-only read. An unknown tool and malformed arguments get an error reply, as a service would give one.
+An unknown tool and malformed arguments get an error reply, as a service would give one.
 
 State, one part: ``{"resources": {"ordinal", "tables": {domain: {id: {field: text}}}}}``.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,43 +17,29 @@ from protocol.parts import Layout, State
 from protocol.runtime import Runtime
 from scenarios.boundary_hold import BoundaryHold
 from scenarios.forced_call import forced_call, with_forced
+from scenarios.workplace_calls import (
+    ADDING,
+    ANSWERING,
+    CHANGING,
+    COURSES,
+    DOMAINS,
+    READING,
+    REMOVING,
+    Effects,
+    Tables,
+    chosen_call,
+    effects,
+    read_arguments,
+    record_id,
+    reward_of,
+    split_name,
+)
 from sim.environments.profile import REPLY_TOKENS_MAX, SERVERS, EnvironmentProfile, FakeEnvironment, word_tokens
 from sim.keyed import keyed
 
-DOMAINS = ("calendar", "email", "project_management", "customer_relationship_manager", "company_directory", "analytics")
-ADDING = ("create", "add", "send", "reply", "forward")
-ANSWERING = ("reply", "forward")  # they add a record that refers to an existing one
-CHANGING = ("update",)
-REMOVING = ("delete",)
-READING = ("search", "get", "find", "total", "engaged", "traffic")
 RESOURCES = "resources"
 SEEDED = 3  # records of each domain before the ground truth's are added
 NAMES = ("amir", "beate", "carlos", "dmitri", "elena", "fatima", "goran", "hana")
-
-Tables = dict[str, dict[str, dict[str, str]]]
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Domain and verb of a tool, '' for what is unknown."""
-    for domain in DOMAINS:
-        if name.startswith(f"{domain}_"):
-            return domain, name[len(domain) + 1 :].partition("_")[0]
-    return "", ""
-
-
-def read_arguments(text: str) -> dict[str, str] | None:
-    """A call's arguments as text fields; None if they are not a JSON object."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(found, dict):
-        return None
-    return {name: value if isinstance(value, str) else json.dumps(value, sort_keys=True) for name, value in found.items()}
-
-
-def record_id(arguments: Mapping[str, str]) -> str:
-    return next((value for name, value in arguments.items() if name.endswith("_id")), "")
 
 
 def next_id(table: Mapping[str, object]) -> str:
@@ -111,24 +93,6 @@ def seed_tables(task: PromptTask, ordinal: int) -> Tables:
     return tables
 
 
-def effects(before: Tables, after: Tables) -> Counter[tuple[str, ...]]:
-    """What changed, by content: added records (whatever their id is), removed ids, changed fields."""
-    found: Counter[tuple[str, ...]] = Counter()
-    for domain in DOMAINS:
-        old, new = before.get(domain, {}), after.get(domain, {})
-        for key, record in new.items():
-            if key not in old:
-                found["added", domain, json.dumps(record, sort_keys=True)] += 1
-            elif record != old[key]:
-                for field, value in record.items():
-                    if old[key].get(field) != value:
-                        found["changed", domain, key, field, value] += 1
-        for key in old:
-            if key not in new:
-                found["removed", domain, key] += 1
-    return found
-
-
 class FakeWorkplace(FakeEnvironment):
     """Implements ``protocol.parts.Environment``."""
 
@@ -139,7 +103,7 @@ class FakeWorkplace(FakeEnvironment):
         self.hold = BoundaryHold(rt, self.profile.hold_first_boundary, self.profile.hold_most_s)
         # Siblings start alike and are judged alike: what is the same for all of them is made once.
         self._seeded: dict[tuple[PromptTask, int], bytes] = {}
-        self._expected: dict[tuple[PromptTask, int], Counter[tuple[str, ...]]] = {}
+        self._expected: dict[tuple[PromptTask, int], Effects] = {}
 
     def seed(self, task: PromptTask, ordinal: int, generation: int) -> State:
         return {RESOURCES: {"ordinal": ordinal, "tables": self._fresh(task, ordinal)}}
@@ -152,26 +116,12 @@ class FakeWorkplace(FakeEnvironment):
         return tables
 
     def decide(self, task: PromptTask, state: State, turn: int, tokens: tuple[int, ...]) -> ToolCall | None:
-        """In 16: while the ground truth lasts 11 follow it, 2 vary it, 1 searches, 1 repeats, 1 ends; after it 13 end.
-
-        A forced call comes before all of them."""
+        """``chosen_call``; a forced call comes before it."""
         if self.profile.forced_first_call:
             if turn == 0:
                 return forced_call(state[RESOURCES]["ordinal"])
             turn -= 1
-        truth = task.ground_truth
-        choice = sum(tokens) % 16
-        if turn < len(truth):
-            if choice < 11:
-                return truth[turn]
-            if choice < 13:
-                return varied(truth[turn], choice)
-            if choice == 13:
-                return search(truth[turn])
-            return truth[max(turn - 1, 0)] if choice == 14 else None
-        if choice < 13 or not truth:
-            return None
-        return {13: search(truth[-1]), 14: truth[-1], 15: varied(truth[-1], choice)}[choice]
+        return chosen_call(task.ground_truth, turn, sum(tokens) % COURSES)
 
     async def run_tool(self, state: State, call: ToolCall, key: str) -> tuple[int, ...]:
         await self.latency(key)
@@ -188,7 +138,6 @@ class FakeWorkplace(FakeEnvironment):
         return word_tokens(reply, REPLY_TOKENS_MAX)
 
     def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
-        """Share of the expected effects that are there exactly as often as expected, less each one nobody asked for."""
         ordinal = state[RESOURCES]["ordinal"]
         if self.profile.forced_first_call:
             task = with_forced(task, ordinal)
@@ -199,21 +148,4 @@ class FakeWorkplace(FakeEnvironment):
             for call in task.ground_truth:
                 apply_call(solved, call)
             expected = self._expected[task, ordinal] = effects(before, solved)
-        found = effects(before, state[RESOURCES]["tables"])
-        exact = sum(1 for effect, count in expected.items() if found[effect] == count)
-        unexpected = sum((found - expected).values())
-        return min(1.0, max(0.0, (exact - unexpected) / len(expected))) if expected else float(unexpected == 0)
-
-
-def varied(call: ToolCall, choice: int) -> ToolCall:
-    """The same call with its last argument changed: plausible and wrong."""
-    arguments = read_arguments(call.arguments) or {}
-    if arguments:
-        last = list(arguments)[-1]
-        arguments[last] = f"{arguments[last]}{choice}"
-    return ToolCall(call.name, json.dumps(arguments))
-
-
-def search(call: ToolCall) -> ToolCall:
-    domain, _ = split_name(call.name)
-    return ToolCall(f"{domain or 'company_directory'}_search_records", "{}")
+        return reward_of(expected, effects(before, state[RESOURCES]["tables"]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from ray_cluster import cluster, empty_queue
+from queue_of_tests import forget_rows, start_queue
 from small_life import play_for_real
 from small_world import Client, Played, play
 
@@ -27,6 +27,7 @@ from protocol.messages import (
     Saved,
 )
 from protocol.runtime import Runtime
+from real.data_plane.queue_service import Service, TransferQueueSettings
 from real.data_plane.sqlite_plane import SqlitePlane
 from real.data_plane.transfer_queue import TransferQueuePlane
 from sim.fake_data_plane import FakeDataPlane
@@ -46,23 +47,32 @@ def sqlite(client: Client, **life: object) -> Played:
     return play_for_real(client, lambda root: {DATA_PLANE: lambda rt: SqlitePlane(rt, root).main()}, **life)  # type: ignore[arg-type]
 
 
-def transfer_queue(client: Client, **life: object) -> Played:
-    empty_queue()
-    return play_for_real(client, lambda root: {DATA_PLANE: lambda rt: TransferQueuePlane(rt, root).main()}, **life)  # type: ignore[arg-type]
+def transfer_queue(service: Service) -> Run:
+    def run(client: Client, **life: object) -> Played:
+        forget_rows()
+        settings = TransferQueueSettings()
+        return play_for_real(
+            client,
+            lambda root: {DATA_PLANE: lambda rt: TransferQueuePlane(rt, root, settings, service).main()},
+            **life,  # type: ignore[arg-type]
+        )
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    with cluster():
-        yield
+def service() -> Iterator[Service]:
+    service = start_queue()
+    yield service
+    service.stop()
 
 
 @pytest.fixture(params=[fake, *(pytest.param(real, marks=pytest.mark.real) for real in (sqlite, transfer_queue))])
 def run(request: pytest.FixtureRequest) -> Run:
     """Runs a client beside a fresh data plane; ``files`` are what the life starts with."""
+    if request.param is transfer_queue:
+        return transfer_queue(request.getfixturevalue("service"))
     play_client: Run = request.param
-    if play_client is transfer_queue:
-        request.getfixturevalue("ray_cluster")
     return play_client
 
 

@@ -30,5 +30,4 @@ async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipme
         ),
         open=doors.open,
         link=doors.link,
-        close=doors.close,
     )

@@ -131,6 +131,30 @@ def test_a_run_from_a_copy_takes_only_the_restored_life_and_holds(folder: Path, 
     assert "stopped and copied there, not killed" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_run_is_compared_with_no_reference_whose_engine_drew_by_chance(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "reference" / "run.json"
+    saved = json.loads(path.read_text())
+    saved["scenario"]["drawn_by"] = "chance"
+    path.write_text(json.dumps(saved))
+    assert again(folder, AT, "--out", str(folder / "out")) == 0
+    assert "what this one says is not compared with it" in capsys.readouterr().err
+    assert json.loads((folder / "out" / "run.json").read_text())["scenario"]["drawn_by"] == "chance"
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("model sha256", "f00d"), ("device", "a GPU"), ("dtype", "bfloat16")])
+def test_a_reference_of_another_engine_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, theirs: str
+) -> None:
+    path = folder / "reference" / "run.json"
+    saved = json.loads(path.read_text())
+    saved["setup"][name] = theirs
+    path.write_text(json.dumps(saved))
+    assert again(folder, AT) == 2
+    assert f"was run with {name} {theirs}, this run with" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_copy_holds_what_a_kill_at_its_event_leaves(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copied, killed = folder / "copied", folder / "killed"
     assert again(folder, AT, "--out", str(copied)) == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from ray_cluster import cluster, empty_queue, forget_rows, stop_transfer_queue, storage_units
+from queue_of_tests import forget_rows, start_queue
 from small_life import play_for_real
 from small_world import Client, Played
 
@@ -33,10 +33,12 @@ from protocol.messages import (
 )
 from protocol.runtime import Runtime
 from real.data_plane.native_save import manifest_of
-from real.data_plane.queue_service import TransferQueueSettings
+from real.data_plane.queue_processes import UNIT
+from real.data_plane.queue_service import Service, TransferQueueSettings
 from real.data_plane.serving import DataPlane, scratch_of
 from real.data_plane.transfer_queue import TransferQueueRows
 
+psutil = pytest.importorskip("psutil", reason="psutil is in the extra 'real'")
 pytestmark = pytest.mark.real
 
 FOLDER = "step_1/data_plane"
@@ -46,19 +48,27 @@ KEYS = tuple(key for key, _ in ROWS)
 
 
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    with cluster():
-        yield
+def queues() -> Iterator[list[Service]]:
+    running: list[Service] = []
+    yield running
+    for service in running:
+        service.stop()
 
 
 @pytest.fixture
-def queue(ray_cluster: None) -> None:
-    empty_queue()
+def queue(queues: list[Service]) -> Service:
+    """A TransferQueue that is whole, and holds nothing."""
+    if queues and not all(process.answers() for process in queues[0].processes.values()):
+        queues.pop().stop()
+    if not queues:
+        queues.append(start_queue())
+    forget_rows()
+    return queues[0]
 
 
-def play(client: Client, *, rows: type[TransferQueueRows] = TransferQueueRows, **life: Any) -> Played:
+def play(queue: Service, client: Client, *, rows: type[TransferQueueRows] = TransferQueueRows, **life: Any) -> Played:
     def data_plane(rt: Runtime, root: Path) -> DataPlane:
-        return DataPlane(rt, rows(rt, scratch_of(rt, root), SETTINGS))
+        return DataPlane(rt, rows(rt, scratch_of(rt, root), SETTINGS, queue))
 
     return play_for_real(client, lambda root: {DATA_PLANE: lambda rt: data_plane(rt, root).main()}, **life)
 
@@ -71,21 +81,21 @@ async def ask(rt: Runtime, message: Message) -> Any:
         return error
 
 
-def save_of(rows: tuple[tuple[str, bytes], ...] = ROWS) -> dict[str, bytes]:
+def save_of(queue: Service, rows: tuple[tuple[str, bytes], ...] = ROWS) -> dict[str, bytes]:
     """The files of a save with these canonical rows."""
 
     async def client(rt: Runtime) -> None:
         await rt.call(DATA_PLANE, PutSamples(CANONICAL, rows))
         await rt.call(DATA_PLANE, SaveCheckpoint(FOLDER, b"about"))
 
-    files = play(client).files
+    files = play(queue, client).files
     forget_rows()
     return files
 
 
-def loaded(files: Mapping[str, bytes]) -> Any:
+def loaded(queue: Service, files: Mapping[str, bytes]) -> Any:
     """What loading them is answered with."""
-    answer = play(lambda rt: ask(rt, LoadCheckpoint(FOLDER)), files=files, life=2).result
+    answer = play(queue, lambda rt: ask(rt, LoadCheckpoint(FOLDER)), files=files, life=2).result
     forget_rows()
     return answer
 
@@ -97,8 +107,8 @@ def is_unusable(answer: Any) -> bool:
 # --- saves
 
 
-def test_a_batch_is_saved_once_and_each_of_its_files_is_named(queue: None) -> None:
-    files = save_of()
+def test_a_batch_is_saved_once_and_each_of_its_files_is_named(queue: Service) -> None:
+    files = save_of(queue)
     native = {path: data for path, data in files.items() if path.startswith(f"{FOLDER}/tq/")}
     payload = sum(len(row) for _, row in ROWS)
     assert payload < sum(map(len, native.values())) < 1.2 * payload
@@ -119,16 +129,16 @@ class DenseRows(TransferQueueRows):
         self._acknowledge(partition, rows)
 
 
-def test_rows_put_as_one_tensor_are_refused_when_they_are_saved(queue: None) -> None:
+def test_rows_put_as_one_tensor_are_refused_when_they_are_saved(queue: Service) -> None:
     async def client(rt: Runtime) -> Any:
         await rt.call(DATA_PLANE, PutSamples(CANONICAL, ROWS))
         return await ask(rt, SaveCheckpoint(FOLDER, b""))
 
-    answer = play(client, rows=DenseRows).result
+    answer = play(queue, client, rows=DenseRows).result
     assert isinstance(answer, Refusal) and "saved once for each row" in str(answer)
 
 
-def test_a_save_among_writers_is_of_one_moment(queue: None) -> None:
+def test_a_save_among_writers_is_of_one_moment(queue: Service) -> None:
     """What TransferQueue loads is what the partitions' files say: a load compares them row by row."""
 
     async def client(rt: Runtime) -> Any:
@@ -142,21 +152,21 @@ def test_a_save_among_writers_is_of_one_moment(queue: None) -> None:
         after = await rt.call(DATA_PLANE, ListSampleIds(STAGING))
         return await saving, len(after)
 
-    played = play(client)
+    played = play(queue, client)
     saved, after = played.result
     assert (saved.canonical.count, saved.staging.count, after) == (0, len(ROWS), len(ROWS) - 20 + 100)
     forget_rows()
-    assert loaded(played.files) == b""
+    assert loaded(queue, played.files) == b""
 
 
-def test_every_file_of_a_save_is_synced_by_whoever_publishes_it(queue: None) -> None:
+def test_every_file_of_a_save_is_synced_by_whoever_publishes_it(queue: Service) -> None:
     async def client(rt: Runtime) -> Any:
         await rt.call(DATA_PLANE, PutSamples(CANONICAL, ROWS))
         saved = await rt.call(DATA_PLANE, SaveCheckpoint(FOLDER, b""))
         await sync_tree(rt, FOLDER)
         return saved
 
-    played = play(client)
+    played = play(queue, client)
     synced = {done.path for done in played.events(FileDone) if done.op == "fsync"}
     assert any("/tq/simple_storage/" in path for path in synced)
     assert synced == {f"{FOLDER}/{path}" for path in played.result.files}
@@ -168,15 +178,15 @@ def test_every_file_of_a_save_is_synced_by_whoever_publishes_it(queue: None) -> 
 # --- loads
 
 
-def test_a_load_goes_through_transfer_queue_and_is_held_against_the_partitions(queue: None) -> None:
+def test_a_load_goes_through_transfer_queue_and_is_held_against_the_partitions(queue: Service) -> None:
     """The manifest vouches for both halves of a save: only loading shows that they are not of one."""
-    files, others = save_of(), save_of(ROWS[:32])
+    files, others = save_of(queue), save_of(queue, ROWS[:32])
     native = {path.removeprefix(f"{FOLDER}/"): data for path, data in files.items() if path.startswith(f"{FOLDER}/tq/")}
     packed = {name: others[f"{FOLDER}/{name}.msgpack"] for name in PARTITIONS}
     keys = {name: key_set(key for key, _ in msgspec.msgpack.decode(data)) for name, data in packed.items()}
     mixed = {**others, **{f"{FOLDER}/{path}": data for path, data in native.items()}}
     mixed[f"{FOLDER}/manifest.msgpack"] = manifest_of(native, packed, keys, SETTINGS.storage_units, "0.1.11")
-    answer = loaded(mixed)
+    answer = loaded(queue, mixed)
     assert isinstance(answer, RestoreRefused) and "it lists 64 rows of rollout_data, 32 were acknowledged" in str(answer)
 
 
@@ -190,26 +200,26 @@ class Opened:
         return (open, (str(self.path), "w"))
 
 
-def test_a_pickle_that_the_manifest_does_not_name_is_never_opened(queue: None, tmp_path: Path) -> None:
-    files, trap = save_of(), tmp_path / "opened"
+def test_a_pickle_that_the_manifest_does_not_name_is_never_opened(queue: Service, tmp_path: Path) -> None:
+    files, trap = save_of(queue), tmp_path / "opened"
     for path in [path for path in files if path.endswith(".pkl")]:
-        answer = loaded({**files, path: pickle.dumps(Opened(trap))})
+        answer = loaded(queue, {**files, path: pickle.dumps(Opened(trap))})
         assert isinstance(answer, RestoreRefused) and path in str(answer)
     assert not trap.exists()
-    assert loaded(files) == b"about"
+    assert loaded(queue, files) == b"about"
 
 
-def test_a_save_that_lacks_a_file_is_not_loaded(queue: None) -> None:
-    files = save_of()
+def test_a_save_that_lacks_a_file_is_not_loaded(queue: Service) -> None:
+    files = save_of(queue)
     for path in [path for path in files if "/tq/" in path or path.endswith("manifest.msgpack")]:
-        answer = loaded({other: data for other, data in files.items() if other != path})
+        answer = loaded(queue, {other: data for other, data in files.items() if other != path})
         assert isinstance(answer, MissingFile), path
 
 
-def test_a_save_of_more_storage_units_is_refused_before_anything_is_touched(queue: None) -> None:
-    files = save_of()
+def test_a_save_of_more_storage_units_is_refused_before_anything_is_touched(queue: Service) -> None:
+    files = save_of(queue)
     manifest = msgspec.msgpack.decode(files[f"{FOLDER}/manifest.msgpack"]) | {"storage_units": 2}
-    answer = loaded({**files, f"{FOLDER}/manifest.msgpack": msgspec.msgpack.encode(manifest)})
+    answer = loaded(queue, {**files, f"{FOLDER}/manifest.msgpack": msgspec.msgpack.encode(manifest)})
     assert isinstance(answer, RestoreRefused) and "saved by 2 storage units, there are 1: start as many" in str(answer)
 
 
@@ -217,7 +227,7 @@ def test_a_save_of_more_storage_units_is_refused_before_anything_is_touched(queu
 
 
 @pytest.mark.parametrize("fewer", ["one key less", "another row"])
-def test_a_read_that_is_not_what_was_acknowledged_ends_the_plane(queue: None, fewer: str) -> None:
+def test_a_read_that_is_not_what_was_acknowledged_ends_the_plane(queue: Service, fewer: str) -> None:
     async def client(rt: Runtime) -> Any:
         import transfer_queue
         from tensordict import TensorDict
@@ -232,14 +242,14 @@ def test_a_read_that_is_not_what_was_acknowledged_ends_the_plane(queue: None, fe
         untouched = await ask(rt, GetSamples(CANONICAL, ("k000",)))
         return untouched, await ask(rt, GetSamples(CANONICAL, ("k000", "k001"))), await ask(rt, GetSamples(CANONICAL, ("k000",)))
 
-    untouched, read, again = play(client).result
+    untouched, read, again = play(queue, client).result
     assert untouched == ROWS[:1]
     assert isinstance(read, Refusal) and read.cause is Cause.INFRA
     assert ("1 of 2 acknowledged rows" if fewer == "one key less" else "not what was put") in str(read)
     assert is_unusable(again)
 
 
-def test_rows_that_somebody_else_put_are_not_listed_in_silence(queue: None) -> None:
+def test_rows_that_somebody_else_put_are_not_listed_in_silence(queue: Service) -> None:
     async def client(rt: Runtime) -> Any:
         import transfer_queue
         from tensordict import TensorDict
@@ -249,16 +259,16 @@ def test_rows_that_somebody_else_put_are_not_listed_in_silence(queue: None) -> N
         await transfer_queue.async_kv_batch_put(keys=["stranger"], partition_id=CANONICAL, fields=fields)
         return await ask(rt, ListSampleIds(CANONICAL)), await ask(rt, SaveCheckpoint(FOLDER, b""))
 
-    listed, saved = play(client).result
+    listed, saved = play(queue, client).result
     assert isinstance(listed, Refusal) and "it lists 65 rows of rollout_data, 64 were acknowledged" in str(listed)
     assert is_unusable(saved)
 
 
-def test_a_life_does_not_start_with_rows_of_another(queue: None, tmp_path: Path) -> None:
-    play(lambda rt: ask(rt, PutSamples(CANONICAL, ROWS)))
+def test_a_life_does_not_start_with_rows_of_another(queue: Service, tmp_path: Path) -> None:
+    play(queue, lambda rt: ask(rt, PutSamples(CANONICAL, ROWS)))
     rt: Any = None
     with pytest.raises(ConfigError, match="already holds rows .*'rollout_data': 64"):
-        asyncio.run(TransferQueueRows(rt, tmp_path, SETTINGS).open())
+        asyncio.run(TransferQueueRows(rt, tmp_path, SETTINGS, queue).open())
 
 
 # --- silence
@@ -271,13 +281,13 @@ def test_a_life_does_not_start_with_rows_of_another(queue: None, tmp_path: Path)
     ids=["put", "clear", "get", "list"],
 )  # fmt: skip
 def test_a_unit_that_hangs_costs_a_bounded_time_and_ends_the_plane(
-    queue: None, message: Message, error: type[ProtocolError]
+    queue: Service, message: Message, error: type[ProtocolError]
 ) -> None:
     """TransferQueue alone says that the clearing went well, and lists what nobody can read."""
 
     async def client(rt: Runtime) -> Any:
         await rt.call(DATA_PLANE, PutSamples(CANONICAL, ROWS))
-        (unit,) = storage_units()
+        unit = psutil.Process(queue.processes[UNIT.format(0)].pid)
         unit.suspend()
         try:
             began = time.monotonic()
@@ -286,19 +296,19 @@ def test_a_unit_that_hangs_costs_a_bounded_time_and_ends_the_plane(
         finally:
             unit.resume()
 
-    first, seconds, second = play(client).result
+    first, seconds, second = play(queue, client).result
     assert isinstance(first, error) and first.cause is Cause.INFRA
     assert seconds < SETTINGS.answer_s + 2.0
     assert is_unusable(second)
 
 
 @pytest.mark.parametrize("message", [ListSampleIds(CANONICAL), GetSamples(CANONICAL, KEYS)], ids=["list", "get"])
-def test_a_dead_unit_is_named_at_once_though_its_rows_are_still_listed(queue: None, message: Message) -> None:
+def test_a_dead_unit_is_named_at_once_though_its_rows_are_still_listed(queue: Service, message: Message) -> None:
     async def client(rt: Runtime) -> Any:
         import transfer_queue
 
         await rt.call(DATA_PLANE, PutSamples(CANONICAL, ROWS))
-        (unit,) = storage_units()
+        unit = psutil.Process(queue.processes[UNIT.format(0)].pid)
         unit.kill()
         unit.wait()
         began = time.monotonic()
@@ -307,19 +317,17 @@ def test_a_dead_unit_is_named_at_once_though_its_rows_are_still_listed(queue: No
         listed = await transfer_queue.async_kv_list(CANONICAL)
         return first, seconds, len(listed[CANONICAL]), await ask(rt, SaveCheckpoint(FOLDER, b""))
 
-    try:
-        first, seconds, listed, saved = play(client).result
-    finally:
-        stop_transfer_queue()
+    first, seconds, listed, saved = play(queue, client).result
     assert isinstance(first, Refusal) and "TransferQueueStorageUnit#0 is dead" in str(first)
     assert seconds < SETTINGS.answer_s
     assert listed == len(ROWS)
     assert is_unusable(saved)
 
 
-def test_a_cluster_without_room_is_refused_at_once(ray_cluster: None, tmp_path: Path) -> None:
-    stop_transfer_queue()
-    rt: Any = None
-    rows = TransferQueueRows(rt, tmp_path, TransferQueueSettings(storage_units=8))
-    with pytest.raises(ConfigError, match="needs 9 free CPUs of the Ray cluster, it has [78]: give ray.init a larger num_cpus"):
-        asyncio.run(rows.open())
+def test_its_processes_listen_on_loopback_and_stop_together(queue: Service) -> None:
+    assert {process.pid for process in psutil.Process().children()} >= {process.pid for process in queue.processes.values()}
+    for process in queue.processes.values():
+        listening = [c.laddr.ip for c in psutil.Process(process.pid).net_connections() if c.status == psutil.CONN_LISTEN]
+        assert set(listening) == {"127.0.0.1"}
+    queue.stop()
+    assert [name for name, process in queue.processes.items() if process.answers()] == []

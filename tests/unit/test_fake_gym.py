@@ -5,7 +5,8 @@ import pytest
 
 from protocol.gym.records import not_plain
 from protocol.messages import PromptTask, ToolCall
-from sim.environments.workplace import DOMAINS, FakeWorkplace, apply_call, seed_tables
+from scenarios.workplace_calls import DOMAINS
+from sim.environments.workplace import FakeWorkplace, apply_call, seed_tables
 from sim.fake_engine import FakeEngine
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import msgspec
@@ -87,3 +88,15 @@ def test_a_missing_or_foreign_release_is_said_with_the_cure(monkeypatch: pytest.
     monkeypatch.setattr(preflight, "place_faults", list)
     with pytest.raises(ConfigError, match="httpx is not installed.*make real installs"):
         preflight.check(load("turn").scenario, Path("anywhere"))
+
+
+def test_an_address_where_no_cluster_can_be_is_said() -> None:
+    with socket.socket() as bound:  # it does not listen
+        bound.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{bound.getsockname()[1]}"
+        for address in (nobody, "127.0.0.1:70000", "ray://127.0.0.1:10001", "6379", "head:", "auto"):
+            (fault,) = preflight.cluster_faults(address)
+            assert fault.startswith(f"--ray {address}: ") and "ray start" in fault
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert preflight.cluster_faults(f"127.0.0.1:{listening.getsockname()[1]}") == []
+    assert preflight.cluster_faults("") == []

@@ -1,4 +1,4 @@
-"""An engine core that is forked: what of its parent it must not keep, and when it must end."""
+"""A process that is forked: what of its parent it must not keep, and when it must end."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection
 import pytest
 from test_orphans import alive
 
-from real.engine import forked
+from real import forked
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(sys.platform != "linux", reason="cores are forked on Linux")]
+pytestmark = [pytest.mark.real, pytest.mark.skipif(sys.platform != "linux", reason="the real world forks on Linux")]
 
 
 def tell_and_wait(told: Connection, kept: int) -> None:

