@@ -85,8 +85,8 @@ class Cuts:
 
 
 def versioned(place: Place, spans: list[int], line: Mapping[str, Any]) -> Place:
-    """``place``, with a fault if the row gives its prefix to weights that the restore did not install it with: ``version`` of the
-    line is the oldest of them. Tokens that have no version in the row (untrained ones need none) may be older."""
+    """``place``, with a fault if the row gives its prefix to other weights than those that generated it: ``version`` of the line
+    is the oldest of them. Tokens that have no version in the row (untrained ones need none) may be older."""
     oldest = whole(line.get("version"))
     if place.fault or place.absent or place.start < 0 or oldest < 0 or not spans or len(spans) % 3:
         return place
@@ -97,7 +97,7 @@ def versioned(place: Place, spans: list[int], line: Mapping[str, Any]) -> Place:
     return replace(
         place,
         proven=False,
-        fault=f"its prefix is of weight version {known.min()} in the row, the restore installed it with version {oldest}",
+        fault=f"its prefix is of weight version {known.min()} in the row, it was generated with version {oldest}",
     )
 
 

@@ -43,7 +43,9 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
         yield f"{NO_TOKENS}: all were generated with other weights or other tool replies"
     claims = restored_rows(pairs) & both(pairs)
     crashed = len(comparison.restored.crashes) > 0
-    if expects_restore:
+    if _itself(comparison):
+        yield f"{comparison.reference.facts.source or 'a run'} was compared with itself"
+    elif expects_restore:
         yield from _no_restore(comparison, bool(claims.any()) or crashed or len(comparison.measured.calls) > 0)
     if (claims.any() or crashed or len(comparison.measured.calls)) and not (claims & outright(pairs)).any():
         said = (
@@ -63,10 +65,7 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
 
 
 def _no_restore(comparison: Comparison, restored: bool) -> Iterator[str]:
-    reference = comparison.reference.facts
-    if _itself(comparison):
-        yield f"{reference.source or 'a run'} was compared with itself"
-    elif not restored:
+    if not restored:
         yield "the second run shows no crash and no restored row (say --no-restore to compare two uninterrupted runs)"
     if len(comparison.reference.crashes):
         yield "the reference crashed too: it is no uninterrupted run"

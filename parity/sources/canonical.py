@@ -56,10 +56,11 @@ def _column(name: str, values: Any, where: Where) -> Any:
         for row in range(len(values)):
             value = values[row].as_py() if arrow else values[row]
             try:
-                _converted(values.slice(row, 1) if arrow else [value], kind)
+                # A list that is a slice is cast with all that lies beside it.
+                _converted(pa.array([value], values.type) if arrow else [value], kind)
             except UNFIT as error:
                 raise _wrong(where(row), name, _culprit(value, kind), f"it must be {_words(kind)}") from error
-        raise
+        raise _mixed(name, values.to_pylist() if arrow else values, where) from None
 
 
 def _converted(values: Any, kind: pa.DataType) -> Any:
@@ -71,6 +72,18 @@ def _converted(values: Any, kind: pa.DataType) -> Any:
     if pa.types.is_string(inner) and not pa.types.is_string(wanted):
         raise TypeError(f"{inner} is no {wanted}")
     return found.cast(kind)
+
+
+def _mixed(name: str, values: Sequence[Any], where: Where) -> ConfigError:
+    """Of a column whose values are right one by one, and of different kinds: the first that does not go with the first one."""
+    known = [row for row, value in enumerate(values) if value is not None]
+    for row in known:
+        try:
+            pa.array([values[known[0]], values[row]])
+        except UNFIT:
+            first = f"{_short(values[known[0]])} at {where(known[0])}"
+            return _wrong(where(row), name, _short(values[row]), f"it must be of the same kind as {first}")
+    return _wrong(where(0), name, "of several kinds", "all rows must have the same kind of value")
 
 
 def _no_gaps(column: Any) -> Any:

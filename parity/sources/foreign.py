@@ -151,7 +151,8 @@ def _parquet(files: Sequence[Path], mapping: Mapping) -> Rows:
     from parity.sources.parquet import ParquetRows
 
     unfit = [name for name in mapping.columns if (found := mapping.source(name)) and "." in found.column]
-    if unfit or mapping.rows or mapping.unwrap or mapping.padded:
-        what = f"columns.{unfit[0]}" if unfit else "rows, unwrap or padded"
+    counted = mapping.run.calls_from_mask and "calls" not in mapping.provided
+    if unfit or mapping.rows or mapping.unwrap or mapping.padded or counted:
+        what = f"columns.{unfit[0]}" if unfit else "run.calls_from_mask" if counted else "rows, unwrap or padded"
         raise ConfigError(f"{files[0]}: mapping {mapping.name} has {what}, which Parquet is not read with: write plain columns")
     return MappedRows(ParquetRows(files), mapping, [_step_of(file, mapping) for file in files])

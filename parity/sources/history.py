@@ -18,7 +18,9 @@ from parity.tables import CRASHES, GROUPS, LEAKS, PASSED, RECOVERED, RESTORED, S
 from protocol.history import (
     AttemptDispatched,
     AttemptSealed,
+    CallBegun,
     CallEnded,
+    ChunkStaged,
     CutTaken,
     EpisodeInstalled,
     Event,
@@ -127,6 +129,8 @@ class _Seen:
     sealed: dict[str, int] = field(default_factory=dict)  # by sample: the life that sealed it
     attempts: dict[str, str] = field(default_factory=dict)  # by sample: the key of the attempt that was sealed
     rewards: dict[str, float] = field(default_factory=dict)  # by key: what its environment gave it
+    begun: dict[str, int] = field(default_factory=dict)  # by call: the version of its weights
+    staged: dict[str, int] = field(default_factory=dict)  # by chunk: the version of the call that generated it
 
     @classmethod
     def of(cls, kept: Sequence[Kept]) -> _Seen:
@@ -140,6 +144,10 @@ class _Seen:
                     seen.ends[event.call] = event
                 case MediaCompared(path="prefix"):
                     seen.media[event.call] = (event.now, event.saved)
+                case CallBegun():
+                    seen.begun[event.call] = event.version
+                case ChunkStaged(call=call) if call in seen.begun:
+                    seen.staged[event.key] = seen.begun[call]
                 case EpisodeInstalled():
                     seen.installed.add(GymCheckpointEpisode.of(event.key).rollout_id)
                 case AttemptSealed():
@@ -172,7 +180,7 @@ def _restored(seen: _Seen, applied: Mapping[int, OptimizerApplied], steps: Mappi
             prefix.routes,
             end.routes if end is not None else "",
             _rest(seen, row, end),
-            prefix.version,
+            seen.staged.get(prefix.keys[0], prefix.version) if prefix.keys else prefix.version,
             prefix.terminal,
             completed,
             end.generated if end is not None and completed else -1,

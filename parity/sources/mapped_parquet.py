@@ -80,7 +80,10 @@ class MappedRows:
                 plain[name] = [moved(value, offset, name, self.where, row) for row, value in enumerate(plain[name])]
         reduce_advantages(plain, mapping, self.where)
         plain.pop("token_mask", None)
-        finish(plain, mapping, len(held))
+        if any(plain.get("prefix_ids_sha256", ())) and {"tokens", "calls"} <= self._long.keys():
+            plain |= {name: self._restored_ones(self._long[name], plain["prefix_ids_sha256"]) for name in ("tokens", "calls")}
+        finish(plain, mapping)
+        plain = {name: values for name, values in plain.items() if name not in lists}
         lacking = [name for name in ("step", "ordinal", "generation", "reward") if name not in plain]
         lacking += [name for name in ("tokens", "token_mask", "generation_logprobs") if name not in self._long]
         if lacking and (listed := [name for name in lacking if name in theirs and name not in lists]):
@@ -117,6 +120,17 @@ class MappedRows:
         found: list[Any] = []
         for batch in self.rows.batches(range(count), (column,), 1000):
             found += batch.column(column).to_pylist()
+        return found
+
+    def _restored_ones(self, column: str, told: Sequence[Any]) -> list[Any]:
+        """Lists of the rows that name a restored prefix, None of all others: those alone are looked at one by one."""
+        lines = [row for row, digest in enumerate(told) if digest]
+        found: list[Any] = [None] * len(told)
+        for start in range(0, len(lines), 1000):
+            part = lines[start : start + 1000]
+            (batch,) = self.rows.batches(part, (column,), len(part))
+            for row, value in zip(part, batch.column(column).to_pylist(), strict=True):
+                found[row] = value
         return found
 
     def batches(self, lines: Sequence[int], columns: Sequence[str], size: int) -> Iterator[pa.Table]:

@@ -31,8 +31,11 @@ class ParquetRows:
         schema = self._files[0].schema_arrow
         for path, file in zip(self.paths, self._files, strict=True):
             kinds = file.schema_arrow
-            for name in set(kinds.names) & set(schema.names) if path != self.paths[0] else ():
-                if is_list(kinds.field(name).type) and kinds.field(name).type != schema.field(name).type:
+            twice = next((name for name in kinds.names if kinds.names.count(name) > 1), "")
+            if twice:
+                raise ConfigError(f"{path}: has {kinds.names.count(twice)} columns {twice}: write each column once")
+            for name in [name for name in schema.names if name in kinds.names] if path != self.paths[0] else ():
+                if not _joinable(schema.field(name), kinds.field(name)):
                     raise ConfigError(
                         f"{path}: column {name} is {kinds.field(name).type}, in {self.paths[0]} {schema.field(name).type}: "
                         "write all files with the same types"
@@ -74,7 +77,7 @@ class ParquetRows:
             table = self._group(group, names)
             run = len(own) and own[-1] - own[0] == len(own) - 1 and (np.diff(own) == 1).all()
             parts.append(table.slice(own[0], len(own)) if run else table.take(pa.array(own)))
-        whole = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+        whole = parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="permissive")
         if (np.diff(order) == 1).all():
             return whole
         back: Any = np.empty(len(order), np.int64)
@@ -98,13 +101,24 @@ class ParquetRows:
         return found
 
     def _short(self, names: list[str]) -> pd.DataFrame:
-        try:
-            tables = [file.read(columns=names) for file in self._files]
-        except (pa.ArrowException, OSError) as error:
-            raise ConfigError(
-                f"{self.paths[0].parent}: the columns {', '.join(names)} cannot be read ({error}): write the files again"
-            ) from None
+        tables = []
+        for path, file in zip(self.paths, self._files, strict=True):
+            try:
+                tables.append(file.read(columns=names))
+            except (pa.ArrowException, OSError) as error:
+                raise ConfigError(f"{path}: the columns {', '.join(names)} cannot be read ({error}): write it again") from None
         return pa.concat_tables(tables, promote_options="permissive").to_pandas()
+
+
+def _joinable(one: pa.Field, other: pa.Field) -> bool:
+    """Whether columns of these kinds may stand in files that follow each other."""
+    if is_list(one.type) or is_list(other.type):
+        return bool(one.type == other.type)
+    try:
+        pa.unify_schemas([pa.schema([one]), pa.schema([other])], promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _opened(path: Path) -> Any:

@@ -46,7 +46,7 @@ def table_of(
         assert theirs is not None, "it is one of the mapping's columns"
         raise ConfigError(f"{source}: no row has {theirs.column!r}, which the mapping {mapping.name} reads {missing[0]} from")
     reduce_advantages(columns, mapping, where)
-    finish(columns, mapping, len(rows))
+    finish(columns, mapping)
     table = row_table(columns, where, source)
     unpadded(columns, where)
     return table
@@ -98,8 +98,10 @@ def made(value: Any, source: Source, name: str, where: Where, row: int) -> Any:
         kind = ROWS.field(name).type
         try:
             value = int(value) if pa.types.is_integer(kind) else value
-        except (TypeError, ValueError):
-            raise ConfigError(f"{where(row)}: {source.column} gives {value!r} for {name}: a whole number was expected") from None
+        except (TypeError, ValueError, OverflowError):
+            raise ConfigError(
+                f"{where(row)}: {source.column} gives {value!r:.60} for {name}: a whole number was expected"
+            ) from None
         if (source.divide or source.modulo) and not isinstance(value, int | float):
             raise ConfigError(f"{where(row)}: {source.column} is no number: {name} is counted from it")
         value = value // source.divide if source.divide else value
@@ -119,7 +121,7 @@ def _shape(columns: dict[str, list[Any]], mapping: Mapping, where: Where) -> Non
         for row, value in enumerate(values):
             if mapping.unwrap and name != "advantage" and value is not None and not isinstance(value, list):
                 value = values[row] = [value]
-            if mapping.padded and isinstance(value, list) and lengths is not None and lengths[row] is not None:
+            if mapping.padded and isinstance(value, list) and lengths is not None and isinstance(lengths[row], int):
                 if len(value) < lengths[row]:
                     raise ConfigError(f"{where(row)}: {name} has {len(value)} items, its input length is {lengths[row]}")
                 values[row] = value[: lengths[row]]
@@ -156,20 +158,29 @@ def reduce_advantages(columns: dict[str, list[Any]], mapping: Mapping, where: Wh
                 f"{where(row)}: {source.column} has {len(set(trained))} values on trained tokens: a row has one advantage;"
                 ' say reduce = "mean" or "first" in the mapping'
             )
-        values[row] = 0.0 if not trained else sum(trained) / len(trained) if source.reduce == "mean" else trained[0]
+        try:
+            values[row] = 0.0 if not trained else sum(trained) / len(trained) if source.reduce == "mean" else trained[0]
+        except OverflowError:
+            raise ConfigError(f"{where(row)}: {source.column} holds a number that is too large: advantages are floats") from None
 
 
-def finish(columns: dict[str, list[Any]], mapping: Mapping, rows: int) -> None:
+def finish(columns: dict[str, list[Any]], mapping: Mapping) -> None:
+    """What follows from other columns; what is wrong with those is said when they are checked."""
     run = mapping.run
     if run.restored_from_step and "life" not in columns and "step" in columns:
-        columns["life"] = [1 if step is not None and step <= run.restored_from_step else 2 for step in columns["step"]]
+        first = run.restored_from_step
+        columns["life"] = [1 if isinstance(step, int | float) and step <= first else 2 for step in columns["step"]]
     if run.calls_from_mask and "calls" not in columns and "token_mask" in columns:
-        columns["calls"] = [calls_of(mask) if mask else [] for mask in columns["token_mask"]]
+        columns["calls"] = [calls_of(mask) if isinstance(mask, list) else [] for mask in columns["token_mask"]]
     told = columns.get("prefix_ids_sha256")
     if told is not None and run.prefix_digest == "ids-sha256-text":
-        for row in range(rows):
-            if told[row] and columns.get("calls") and columns["calls"][row]:
-                told[row] = as_integers(told[row], columns["tokens"][row], columns["calls"][row])
+        for row, (tokens, calls) in enumerate(zip(columns.get("tokens", ()), columns.get("calls", ()), strict=False)):
+            if told[row] and _whole_numbers(tokens) and _whole_numbers(calls) and calls:
+                told[row] = as_integers(told[row], tokens, calls)
+
+
+def _whole_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int) for value in values)
 
 
 def calls_of(mask: Sequence[int]) -> list[int]:

@@ -248,7 +248,7 @@ def test_a_saved_run_is_compared_with_another_of_its_scenario_and_seed_alone(
     assert main(["parity", "compare", plain, crashed, "--profile", "exact"]) == 0
     assert main(["parity", "compare", crashed, crashed, "--profile", "exact"]) == 0  # with the reference that lies beside it
     assert main(["parity", "compare", plain, plain, "--profile", "exact"]) == 3
-    assert main(["parity", "compare", plain, plain, "--profile", "exact", "--no-restore"]) == 0
+    assert main(["parity", "compare", plain, plain, "--profile", "exact", "--no-restore"]) == 3
     capsys.readouterr()
     assert main(["parity", "compare", other, crashed]) == 2
     assert "seed 1, B is of scenario small" in capsys.readouterr().err

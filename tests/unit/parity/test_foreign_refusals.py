@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -168,3 +169,80 @@ def test_a_mapping_that_cannot_be_meant_is_named() -> None:
 
     assert "divide and modulo must be 0 or more" in of(Source(column="idx", divide=-2))
     assert "advantages alone are reduced" in of(Source(column="idx", reduce="mean"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "run", "said"),
+    [
+        ({"step": "x"}, {"run": RunFacts(restored_from_step=1)}, "line 2: step is 'x': it must be a whole number"),
+        ({"step": [1]}, {"run": RunFacts(restored_from_step=1)}, "line 2: step is [1]: it must be a whole number"),
+        ({"token_mask": 5}, {"run": RunFacts(calls_from_mask=True)}, "line 2: token_mask is 5: it must be a list"),
+        ({"calls": ["a", "b"]}, {"run": RunFacts(prefix_digest="ids-sha256-text")}, "line 2: calls is 'a' at place 0: it must"),
+        ({"tokens": None}, {"run": RunFacts(prefix_digest="ids-sha256-text")}, "line 2: tokens is null: it is needed"),
+        ({"input_length": "x"}, {"padded": True}, "line 2: input_length is 'x': it must be a whole number"),
+        ({"input_length": [3]}, {"padded": True}, "line 2: input_length is [3]: it must be a whole number"),
+        ({"input_length": 2.5}, {"padded": True}, "line 2: input_length is 2.5: it must be a whole number"),
+        (
+            {"advantage": [10**400] * 3},
+            {"advantage": Source(column="advantage", reduce="mean")},
+            "line 2: advantage holds a number",
+        ),
+        ({"ordinal": float("inf")}, {}, "line 2: ordinal is inf: it must be a whole number"),
+        ({"ordinal": True}, {}, "line 2: ordinal is True: it must be of the same kind as 0 at"),
+        ({"sample": 5}, {}, "line 2: sample is 5: it must be of the same kind as 'a' at"),
+    ],
+)
+def test_what_a_mapping_reads_other_values_from_may_be_of_any_kind_and_is_named(
+    tmp_path: Path, changed: dict[str, Any], run: dict[str, Any], said: str
+) -> None:
+    told = {"sample": "a", "calls": [1, 2], "prefix_ids_sha256": "ab"}
+    path = lines(tmp_path, row(**told), row(**(told | changed)))
+    with pytest.raises(ConfigError) as caught:
+        foreign_run(path, mapped(**run), "restored")
+    assert said in str(caught.value)
+
+
+def test_a_number_that_is_counted_from_another_is_finite(tmp_path: Path) -> None:
+    columns = {**mapped().columns, "ordinal": Source(column="ordinal", divide=2)}
+    with pytest.raises(ConfigError, match="line 1: ordinal gives inf for ordinal: a whole number was expected"):
+        foreign_run(lines(tmp_path, row(ordinal=float("inf"))), Mapping(format=1, name="m", columns=columns), "restored")
+
+
+def test_a_list_of_parquet_is_told_of_by_its_own_row(tmp_path: Path) -> None:
+    path = parquet(tmp_path, row(spans=[1, 3, 0]), row(spans=[1, 3, 2**40]))
+    run = foreign_run(path, mapped(), "restored")
+    with pytest.raises(ConfigError, match=r"rows\.parquet, row 1: spans is 1099511627776 at place 2: it must be"):
+        list(run.rows.batches([0, 1], ("spans",), 2))
+
+
+def test_files_of_a_dump_may_differ_in_width_of_a_number_and_in_nothing_else(tmp_path: Path) -> None:
+    parquet(tmp_path / "dump", row(), row(generation=1), name="step_1.parquet")
+    parquet(tmp_path / "dump", row(step=2, reward=1), row(step=2, generation=1, reward=0), name="step_2.parquet")
+    run = foreign_run(tmp_path / "dump", mapped(), "restored")
+    assert run.rows.index["reward"].tolist() == [1.0, 1.0, 1.0, 0.0]
+    parquet(tmp_path / "dump", row(step="2"), name="step_2.parquet")
+    with pytest.raises(ConfigError, match=r"step_2\.parquet: column step is string, in .*step_1\.parquet int64: write all files"):
+        foreign_run(tmp_path / "dump", mapped(), "restored")
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([row()])
+    pq.write_table(table.append_column("tokens", table.column("tokens")), tmp_path / "rows.parquet")
+    with pytest.raises(ConfigError, match=r"rows\.parquet: has 2 columns tokens: write each column once"):
+        foreign_run(tmp_path / "rows.parquet", mapped(), "restored")
+
+
+def test_a_prefix_digest_of_text_is_found_in_parquet_as_in_json_lines(tmp_path: Path) -> None:
+    told = {"prefix_ids_sha256": hashlib.sha256(b"6").hexdigest(), "calls": [1, 2]}
+    rows = row(calls=[1, 2], prefix_ids_sha256=None), row(generation=1, **told)
+    mapping = mapped(run=RunFacts(prefix_digest="ids-sha256-text"))
+    found = [foreign_run(write(tmp_path, *rows), mapping, "restored").rows.index for write in (lines, parquet)]
+    right = hashlib.sha256(bytes([6, 0, 0, 0])).hexdigest()
+    assert [index["prefix_ids_sha256"].fillna("").tolist() for index in found] == [["", right]] * 2
+
+
+def test_calls_are_not_counted_from_masks_of_parquet(tmp_path: Path) -> None:
+    columns = {name: name for name in OWN.columns if name != "calls"}
+    mapping = Mapping(format=1, name="mine", columns=columns, run=RunFacts(calls_from_mask=True))
+    with pytest.raises(ConfigError, match="mapping mine has run.calls_from_mask, which Parquet is not read with: write plain"):
+        foreign_run(parquet(tmp_path, row()), mapping, "restored")
