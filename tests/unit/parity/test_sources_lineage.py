@@ -5,17 +5,21 @@ from __future__ import annotations
 from parity.sources.history import tables
 from parity.sources.lineage import LifeTold, counted_steps, from_weights_alone, lineage
 from protocol.history import (
+    CallBegun,
+    ChunkStaged,
     CutTaken,
     Event,
     KeySet,
     LifeStarted,
     OptimizerApplied,
+    PrefixRestored,
     PromptPassedOver,
     Record,
     Restored,
     StepCommitted,
     TrainedRow,
 )
+from protocol.identity import GymCheckpointEpisode, chunk_key, group_id, model_call_id, sample_id, staging_key
 
 NONE = KeySet(0, "")
 
@@ -113,3 +117,17 @@ def test_what_was_trained_before_the_crash_is_not_restored() -> None:
     third = life(3, restored("step_2", 0, 2), trained(3, 3), committed(3))
     lives = [lives[0], life(2, restored("step_1", 0, 1), trained(2, 2), committed(2), cut("trainer", 2, 2)), third]
     assert tables(lives).recovered.values.tolist() == [[2, 2, 0, "trainer"], [3, 3, 0, "trainer"]]
+
+
+def test_a_restored_prefix_has_the_weights_of_the_call_that_generated_it_whatever_its_restore_says() -> None:
+    sample = sample_id(group_id(0, 7, 1), 0)
+    first, again = (staging_key(GymCheckpointEpisode(f"{sample}r0", number).capture_key, model_call_id(0)) for number in (0, 1))
+    key = chunk_key(first, 0)
+    row = TrainedRow(7, 0, sample, "", "", ((4, 9),), "", 1.0, True, ((again, "", ""),))
+    told = PrefixRestored(again, (key,), 5, "", "", 4, "", 4, False)
+    lives = [
+        life(1, CallBegun(first, 3), ChunkStaged(first, key, 0, 5, "", "", "", -1, 0, (), 9), cut("snapshot", 1, 4)),
+        life(2, restored("step_4", 1, 4), CallBegun(again, 4), told, OptimizerApplied(5, "a", "b", (row,)), committed(5)),
+    ]
+    assert tables(lives).restored[["key", "version"]].to_numpy().tolist() == [[again, 3]]
+    assert tables([life(1), *lives[1:]]).restored["version"].tolist() == [4]  # nobody tells of the first call
