@@ -214,6 +214,9 @@ def unpack_table(content: bytes, where: str) -> pd.DataFrame:
         kinds = json.loads(notes[b"rollproof_kinds"])
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise InputError(f"{where}: is no table of a saved comparison ({type(error).__name__}: {error})") from None
+    lacking = [name for name in kinds if name not in table.column_names]
+    if lacking:
+        raise InputError(f"{where}: lacks column {lacking[0]}, which it was written with: it was changed since")
     columns: dict[str, pd.Series] = {}
     for name, array in zip(table.column_names, table.columns, strict=True):
         if name in texts:
@@ -221,8 +224,18 @@ def unpack_table(content: bytes, where: str) -> pd.DataFrame:
         elif name in objects:
             columns[name] = pd.Series(array.to_pylist(), dtype=object)
         else:
-            columns[name] = array.to_pandas().astype(kinds[name])
+            columns[name] = _as_written(array, kinds.get(name), f"{where}: column {name}")
     return pd.DataFrame(columns, columns=table.column_names, index=pd.RangeIndex(table.num_rows))
+
+
+def _as_written(array: pa.ChunkedArray, kind: Any, where: str) -> pd.Series:
+    try:
+        if pa.types.is_nested(array.type) or kind is None:
+            raise TypeError("it holds no single values")
+        return array.to_pandas().astype(kind)
+    except (TypeError, ValueError):
+        wanted = "it was written with no such column" if kind is None else f"it was written as {kind}"
+        raise InputError(f"{where} holds {array.type} or nothing in places, {wanted}: the file was changed since") from None
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from parity_samples import Pair, clean_pair
 from small_file import SMALL
@@ -16,6 +20,7 @@ from small_file import SMALL
 from rollproof import parity_finishing, parity_inputs
 from rollproof.cli import main
 from rollproof.parity_saving import evidence_files, pack_table, unpack_table
+from scenarios.model import InputError
 
 NEEDED = ("verdict", "profile", "restored_calls", "matched_outright", "other_weights", "excused", "gates")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "parity"
@@ -213,7 +218,6 @@ def test_a_crash_that_does_not_fire_is_unknown(small: str, capsys: pytest.Captur
 
 def test_tables_come_back_as_they_were_kept() -> None:
     import numpy as np
-    import pandas as pd
 
     frame = pd.DataFrame({
         "number": np.array([1, 2, 3], np.int32),
@@ -236,6 +240,28 @@ def test_no_command_that_compares_nothing_reads_what_is_heavy() -> None:
     heavy = "print(sorted({'pandas', 'pyarrow', 'scipy', 'matplotlib', 'numpy', 'torch'} & set(sys.modules)), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", f"{words}; {heavy}"], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda table: table.drop_columns(["kind"]), "lacks column kind, which it was written with"),
+        (lambda table: table.set_column(1, "gap", pa.array(["x", "y"])), "column gap holds string or nothing in places, it was"),
+        (lambda table: table.set_column(1, "gap", pa.array([[1.0], [2.0]])), "column gap holds list<.*: double> or nothing"),
+        (
+            lambda table: table.set_column(0, "step", pa.nulls(2, pa.int64())),
+            "column step holds int64 or nothing in places, it was",
+        ),
+        (lambda table: table.append_column("more", pa.array([1, 2])), "column more holds int64 .* written with no such column"),
+    ],
+)
+def test_a_saved_table_that_was_changed_since_is_refused(change: Callable[[pa.Table], pa.Table], said: str) -> None:
+    packed = pack_table(pd.DataFrame({"step": [1, 2], "gap": [0.5, float("nan")], "kind": pd.Series(["a", None], dtype="str")}))
+    assert unpack_table(packed, "here")["gap"].isna().tolist() == [False, True]
+    written = io.BytesIO()
+    pq.write_table(change(pq.read_table(io.BytesIO(packed))), written)
+    with pytest.raises(InputError, match=f"here: {said}"):
+        unpack_table(written.getvalue(), "here")
 
 
 def test_a_saved_run_is_compared_with_another_of_its_scenario_and_seed_alone(
