@@ -30,11 +30,19 @@ def other_weights(comparison: Comparison) -> GateResult:
         findings += [f"{place(row)}: other weights or tool replies, though the scenario's order is fixed" for row in moved]
     share = float(other.sum() / paired.sum())
     silent = int((other & ~acted_alike(pairs)).sum())
-    figures = {"rows": int(other.sum()), "of": int(paired.sum()), "rewards not compared": silent}
+    replies = int((other & pairs["spans_equal"].to_numpy(bool) & ~pairs["tools_equal"].to_numpy(bool)).sum())
+    figures = {
+        "rows": int(other.sum()),
+        "of": int(paired.sum()),
+        "rewards not compared": silent,
+        "by tool replies alone": replies,
+    }
     if not findings and share > limit:
         why = f"{other.sum()} of {paired.sum()} rows were generated with other weights: too few are left to compare"
         return unknown(NAME, why, value=share, limit=limit, figures=figures)
     why = "their tokens and rewards are not compared: only their spans and provenance are judged" if silent else ""
+    if replies:
+        why += f"; {replies} of them differ by tool replies alone, which only the environment can have changed"
     if comparison.restored.facts.max_staleness < 0 and "spans" in comparison.restored.rows.columns:
         why += "; " * bool(why) + "nobody says how old weights may be (max_staleness), which was not judged"
     return judged(NAME, findings, value=share, limit=limit, why=why, figures=figures)
