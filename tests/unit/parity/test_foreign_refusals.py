@@ -242,7 +242,7 @@ def test_a_prefix_digest_of_text_is_found_in_parquet_as_in_json_lines(tmp_path: 
 
 
 def test_calls_are_not_counted_from_masks_of_parquet(tmp_path: Path) -> None:
-    columns = {name: name for name in OWN.columns if name != "calls"}
+    columns: dict[str, str | Source] = {name: name for name in OWN.columns if name != "calls"}
     mapping = Mapping(format=1, name="mine", columns=columns, run=RunFacts(calls_from_mask=True))
     with pytest.raises(ConfigError, match="mapping mine has run.calls_from_mask, which Parquet is not read with: write plain"):
         foreign_run(parquet(tmp_path, row()), mapping, "restored")
