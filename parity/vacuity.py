@@ -66,7 +66,8 @@ def _reasons(comparison: Comparison, expects_restore: bool) -> Iterator[str]:
 
 def _no_restore(comparison: Comparison, restored: bool) -> Iterator[str]:
     if not restored:
-        yield "the second run shows no crash and no restored row (say --no-restore to compare two uninterrupted runs)"
+        shows = "" if comparison.restored.has_history else "; other trainers' rows show it by prefix_ids_sha256 and calls"
+        yield f"the second run shows no crash and no restored row (say --no-restore to compare two uninterrupted runs{shows})"
     if len(comparison.reference.crashes):
         yield "the reference crashed too: it is no uninterrupted run"
 

@@ -84,7 +84,12 @@ app.add_typer(parity_app, name="parity")
 LevelsOption = Annotated[
     str | None, typer.Option("--levels", metavar="A,B|all", help="Sweep several levels and compare what each one loses.")
 ]
-OutOption = Annotated[str | None, typer.Option("--out", help="A new folder for everything that can be judged again.")]
+OutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--out", help="A new folder for everything that can be judged again; an earlier one of rollproof's is replaced."
+    ),
+]
 JunitOption = Annotated[str | None, typer.Option("--junit", help="A JUnit file, one case a judge.")]
 
 

@@ -54,6 +54,7 @@ def verify_command(
     _needs_real("models verify-engine")
     import msgspec
 
+    from real import temporary
     from real.engine import verified
     from real.engine.contract import verify
     from real.engine.environment import this_device
@@ -67,7 +68,8 @@ def verify_command(
         return
     folder = Path(tempfile.mkdtemp(prefix="rollproof-verify-"))
     try:
-        record = asyncio.run(verify(folder, device, lambda text: typer.echo(text, err=True)))
+        with temporary.kept_below(folder):
+            record = asyncio.run(verify(folder, device, lambda text: typer.echo(text, err=True)))
         file = verified.remember(record)
     except ConfigError as error:
         typer.echo(f"rollproof: not verified: {error}", err=True)

@@ -40,7 +40,12 @@ ProfileOfTwoOption = Annotated[
     str, typer.Option("--profile", metavar="NAME|FILE", help=f"{PROFILES}: how far the two runs may be apart.")
 ]
 OutOption = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help="A new folder: evidence, report, figures, page; parity judge reads it.")
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="A new folder: evidence, report, figures, page; parity judge reads it. An earlier one is replaced.",
+    ),
 ]
 JunitOption = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="A JUnit file, one case a gate.")]
 EarlierOption = Annotated[

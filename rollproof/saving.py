@@ -13,6 +13,7 @@ import contextlib
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
@@ -253,6 +254,8 @@ def out_folder(path: str | None) -> Iterator[Path | None]:
             raise InputError(f"--out {path}: cannot be written ({error.strerror}): name a folder that can") from None
         yield temporary
         temporary.chmod(0o755)
+        if target.exists() and any(target.iterdir()):
+            print(f"rollproof: --out {path}: what was there is replaced", file=sys.stderr)
         _take_the_place_of(target, temporary)
     except BaseException:
         if temporary is not None:

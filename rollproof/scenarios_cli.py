@@ -25,8 +25,10 @@ def scenarios_list(json: JsonOption = False) -> None:
     if json:
         emit({"scenarios": rows})
         return
-    for row in rows:
-        emit(f"{row['name']:20s} {', '.join(row['tags']):16s} {row['source']}")
+    columns = [(row["name"], ", ".join(row["tags"]), row["source"]) for row in rows]
+    names, tags = (max(len(row[column]) for row in columns) for column in (0, 1))
+    for name, tagged, source in columns:
+        emit(f"{name:{names}s}  {tagged:{tags}s}  {source}")
 
 
 @scenarios_app.command("show")

@@ -213,5 +213,6 @@ def faults_of(error: ValidationError, where: str = "") -> list[str]:
                 lines.append(f"{path} is {entry['input']!r}: it must have at least one entry")
             case _:
                 right = entry["msg"].replace("Input should be", "it must be").replace("valid dictionary", "table")
-                lines.append(f"{path} is {entry['input']!r}: {right.removesuffix(' or instance of Load')}")
+                right = right.split(" or instance of ")[0]  # the rest is our own class: nothing that a file can hold
+                lines.append(f"{path} is {entry['input']!r}: {right}")
     return lines

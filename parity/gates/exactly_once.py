@@ -34,7 +34,8 @@ def exactly_once(comparison: Comparison) -> GateResult:
             findings=tuple(f"{place(r)}" for r in lines(theirs)),
         )
     why = f"{again} rows of discarded steps were trained again" if again else "no row was trained again"
-    return judged(NAME, findings, value=len(findings), limit=0, why=why, figures={"superseded": again})
+    broken = "a row of one step was trained more than once"
+    return judged(NAME, findings, value=len(findings), limit=0, why=why, broken=broken, figures={"superseded": again})
 
 
 def _between_steps(rows: pd.DataFrame, told: pd.DataFrame) -> list[str]:

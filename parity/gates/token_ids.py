@@ -48,7 +48,7 @@ def _words(row: Any, most: float | None) -> str:
     if row.kind == "match" and row.prompt_equal:
         return "its tokens are the reference's, the digest of its tool replies is not"
     kind = row.kind if row.prompt_equal else "pre_generation"
-    said = f"{kind or 'without a class'} at token {row.first}"
+    said = f"{kind or 'without a class'}{f' at token {row.first}' if row.first >= 0 else ''}"
     if row.fault:
         return f"{said}: {row.fault}"
     if row.excuse and not row.proof:

@@ -44,7 +44,9 @@ def what_was_trained(comparison: Comparison) -> GateResult:
     if not restored.facts.ended:
         findings.append("the restored run did not reach its end")
     figures = {"steps": int(mine["step"].nunique()), "groups": len(_groups(mine)), "rows": len(mine)}
-    return judged(NAME, findings, value=figures["steps"], limit=int(theirs["step"].nunique()), why=why, figures=figures)
+    broken = "not the reference's steps and prompts, or not all of a prompt's siblings"
+    limit = int(theirs["step"].nunique())
+    return judged(NAME, findings, value=figures["steps"], limit=limit, why=why, broken=broken, figures=figures)
 
 
 def kept(run: Run) -> pd.DataFrame:

@@ -40,7 +40,7 @@ def table_of(
     for name, offset in mapping.offsets.items():
         if name in columns:
             columns[name] = [moved(value, offset, name, where, row) for row, value in enumerate(columns[name])]
-    missing = [name for name in mapping.columns if name not in columns and name in NEEDED and name != "step"]
+    missing = [name for name in mapping.columns if name not in columns and name in NEEDED]
     if missing:
         theirs = mapping.source(missing[0])
         assert theirs is not None, "it is one of the mapping's columns"

@@ -30,6 +30,7 @@ from protocol.history import LifeStarted
 from protocol.job import processes
 from protocol.judging import RunStatus
 from protocol.parts import Parts
+from real import temporary
 from real.cluster import cluster
 from real.cluster.actor import ProcessActor
 from real.cluster.ray_link import NAMESPACE, actor_name
@@ -188,10 +189,11 @@ async def drive(setting: LifeSetting, content: bytes) -> RunStatus:
 
 
 def environment_of(setting: LifeSetting) -> Mapping[str, str]:
-    """What ``environment`` of the module of the parts says: variables that its packages must find before they are imported."""
+    """What ``environment`` of the module of the parts says: variables that its packages must find before they are imported; and
+    where temporary files lie."""
     module = importlib.import_module(setting.parts.partition(":")[0])
     found: Mapping[str, str] = module.environment(setting) if hasattr(module, "environment") else {}
-    return found
+    return {**temporary.variables(Path(setting.scratch)), **found}
 
 
 def main(path: Path) -> NoReturn:

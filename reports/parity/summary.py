@@ -39,6 +39,8 @@ def print_comparison(console: Console, report: Mapping[str, Any]) -> None:
             console.print()
             for text in gate_lines(gate):
                 console.print(Text(text), soft_wrap=True)
+    if report["verdict"] != "HELD" and report.get("token"):
+        console.print(Text(f"\n  show it: {report['command']}"), soft_wrap=True)
 
 
 def gate_lines(gate: Mapping[str, Any]) -> list[str]:

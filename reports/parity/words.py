@@ -13,6 +13,11 @@ WORDS = {
     "UNKNOWN": "This comparison proves nothing",
 }
 
+UNINTERRUPTED = {  # of two runs of which none was restored
+    "HELD": "The second run trained on what the first trained on",
+    "BROKEN": "The second run trained on something else than the first",
+}
+
 
 def profile_name(report: Mapping[str, Any]) -> str:
     profile = report["profile"]
@@ -21,19 +26,21 @@ def profile_name(report: Mapping[str, Any]) -> str:
 
 def meaning(report: Mapping[str, Any]) -> str:
     """One sentence for somebody who has not read about gates."""
-    verdict = report["verdict"]
+    verdict, words = report["verdict"], WORDS if report.get("expects_restore", True) else WORDS | UNINTERRUPTED
     names = [gate["name"] for gate in report["gates"] if gate["verdict"] == verdict]
     if verdict == "HELD":
-        what = f"as far as profile {profile_name(report)} asks: {_calls(report)}{_left_out(report)}."
+        what = f"as far as profile {profile_name(report)} asks: {_compared(report)}{_left_out(report)}."
     elif verdict == "BROKEN":
         what = f"{_many(len(names), 'gate')} under profile {profile_name(report)} broke: {', '.join(names)}."
     else:
         what = "; ".join(report["unknown_because"]) or f"gates {', '.join(names)} know nothing"
         what = f"{what}."
-    return f"{WORDS[verdict]}{', ' if verdict == 'HELD' else ': '}{what}"
+    return f"{words[verdict]}{', ' if verdict == 'HELD' else ': '}{what}"
 
 
-def _calls(report: Mapping[str, Any]) -> str:
+def _compared(report: Mapping[str, Any]) -> str:
+    if not report.get("expects_restore", True):
+        return f"{_many(report['rows']['compared'], 'row')} compared"
     calls, matched = report["restored_calls"], report["matched_outright"]
     return f"{_many(calls, 'model call')} went on from a restored prefix, and {_many(matched, 'restored row')} matched outright"
 

@@ -57,9 +57,12 @@ def real_routes_bench() -> dict[str, Any]:
     rows of all calls."""
     if find_spec("vllm") is None:
         raise InputError("bench real-routes needs vllm: install rollproof[real], or rollproof[gpu] on a machine with a GPU")
+    from real import temporary
+
     folder = Path(tempfile.mkdtemp(prefix="rollproof-bench-"))
     try:
-        rows = asyncio.run(_measure(folder))
+        with temporary.kept_below(folder):
+            rows = asyncio.run(_measure(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     cost = {row["mode"]: row for row in rows}

@@ -3,6 +3,7 @@ actors, servers, files and kills."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from protocol.parts import Parts
@@ -16,6 +17,7 @@ from sim.fake_trainer import FakeTrainer
 
 
 async def equip(setting: LifeSetting, process: str, incarnation: int) -> Equipment:
+    tempfile.mkstemp(prefix=f"{process}-")  # a killed process takes none away
     scenario, doors = setting.scenario, Doors(setting, process)
     job, profile = scenario.job, scenario.profile
     return Equipment(

@@ -72,7 +72,11 @@ def last(life: RealLife) -> str:
     return f"{life.status} after {type(life.records[-1].event).__name__}"
 
 
-def test_a_job_that_is_killed_leaves_nobody_and_the_next_life_restores(tmp_path: Path) -> None:
+def test_a_job_that_is_killed_leaves_nobody_and_the_next_life_restores(
+    tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(short))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     scenario = small()
     lives = world(tmp_path, scenario)
     first = lives.life(1, Trigger("controller", "SnapshotPublished", 2))
@@ -86,6 +90,7 @@ def test_a_job_that_is_killed_leaves_nobody_and_the_next_life_restores(tmp_path:
     assert any(isinstance(record.event, RunEnded) for record in second.records)
     for life in (first, second):
         assert [violation.message for violation in judged(life, scenario).violations] == []
+    assert list(short.iterdir()) == []
 
 
 def test_a_job_that_is_stopped_and_copied_goes_on_and_its_copy_is_restored(tmp_path: Path) -> None:

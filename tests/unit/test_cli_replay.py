@@ -156,7 +156,9 @@ def test_an_interrupted_sweep_leaves_what_was_there_and_nothing_else(
 def test_a_saved_folder_is_replaced_as_a_whole(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     main(["run", small, "--crash", PUBLISHED, "--out", str(out)])
+    assert "replaced" not in capsys.readouterr().err
     main(["run", small, "--out", str(out)])
+    assert f"rollproof: --out {out}: what was there is replaced\n" in capsys.readouterr().err
     assert sorted(path.name for path in out.iterdir()) == [
         "life-1.end.msgpack",
         "life-1.history",

@@ -223,6 +223,22 @@ def test_a_verdict_is_a_sentence(verdict: str, start: str) -> None:
     assert meaning(report(verdict)).startswith(start)
 
 
+def test_two_uninterrupted_runs_are_not_called_restored() -> None:
+    said = meaning(report("HELD", expects_restore=False, rows={"reference": 4, "restored": 4, "paired": 4, "compared": 4}))
+    assert said.startswith("The second run trained on what the first trained on, as far as profile bf16 asks: ")
+    assert "4 rows compared" in said and "restored" not in said
+    broken = meaning(report("BROKEN", expects_restore=False))
+    assert broken.startswith("The second run trained on something else than the first: 1 gate")
+
+
+@pytest.mark.parametrize(("token", "said"), [("rp1.prefix", True), ("", False)])
+def test_a_comparison_that_broke_ends_with_the_command_that_shows_it(token: str, said: bool) -> None:
+    stream = StringIO()
+    broken = report("BROKEN", token=token, command="rollproof parity run prefix --crash rp1.prefix")
+    print_comparison(Console(file=stream, width=200, highlight=False), broken)
+    assert stream.getvalue().endswith("\n\n  show it: rollproof parity run prefix --crash rp1.prefix\n") is said
+
+
 def test_values_are_short_and_none_is_a_dash() -> None:
     values = (None, "", True, 12345, 0.1234567, [1, 2], {"a": 1}, [], float("nan"))
     assert [shown(value) for value in values] == ["-", "-", "yes", "12,345", "0.123457", "1, 2", "a 1", "-", "nan"]

@@ -280,6 +280,8 @@ def test_a_column_that_is_missing_or_unknown_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="no row has 'tokens', which the mapping rollproof reads tokens from"):
         own(written(tmp_path, {name: value for name, value in OWN_ROW.items() if name != "tokens"}))
+    with pytest.raises(ConfigError, match="no row has 'step', which the mapping rollproof reads step from"):
+        own(written(tmp_path, {name: value for name, value in OWN_ROW.items() if name != "step"}))
     with pytest.raises(ConfigError, match="x: unknown column 'colour': columns are life, step"):
         row_table({**{name: [value] for name, value in OWN_ROW.items()}, "colour": [1]}, str, "x")
     with pytest.raises(ConfigError, match="x: has no column token_mask: rows need step"):
