@@ -30,7 +30,10 @@ def read_pair(reference: Path, restored: Path, mapping: str | None) -> tuple[Run
         columns = OWN if mapping is None else read_mapping(mapping)
         if not any(ours):
             return foreign_pair(reference, restored, columns)
-        return _reference(reference, ours[0], columns), _restored(restored, ours[1], columns)
+        run, other = _reference(reference, ours[0], columns), _restored(restored, ours[1], columns)
+        if reference.resolve() == restored.resolve() and not len(other.crashes):  # a crashed one is compared with its reference
+            run = renamed(run, other.facts.source)
+        return run, other
     except ProtocolError as error:
         hint = MAP_HINT if mapping is None and f"the mapping {OWN.name}" in str(error) else ""
         raise InputError(f"{error}{hint}") from None
