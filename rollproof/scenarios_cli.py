@@ -18,14 +18,12 @@ scenarios_app = typer.Typer(no_args_is_help=True, help="The scenarios that come 
 @scenarios_app.command("list")
 def scenarios_list(json: JsonOption = False) -> None:
     """Name, tags and source of each scenario of the library."""
-    rows = []
-    for name in library():
-        scenario = load(name).scenario
-        rows.append({"name": name, "tags": list(scenario.tags), "source": scenario.source})
+    loaded = [load(name).scenario for name in library()]
     if json:
+        rows = [{"name": each.name, "tags": list(each.tags), "source": each.source} for each in loaded]
         emit({"scenarios": rows})
         return
-    columns = [(row["name"], ", ".join(row["tags"]), row["source"]) for row in rows]
+    columns = [(each.name, ", ".join(each.tags), each.source) for each in loaded]
     names, tags = (max(len(row[column]) for row in columns) for column in (0, 1))
     for name, tagged, source in columns:
         emit(f"{name:{names}s}  {tagged:{tags}s}  {source}")
