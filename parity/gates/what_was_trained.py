@@ -21,8 +21,10 @@ NAME = "what was trained"
 def what_was_trained(comparison: Comparison) -> GateResult:
     reference, restored = comparison.reference, comparison.restored
     theirs, mine = kept(reference), kept(restored)
-    if theirs.empty or mine.empty:
-        return unknown(NAME, f"the {'reference' if theirs.empty else 'restored run'} trained on no row")
+    if theirs.empty:
+        return unknown(NAME, "the reference trained on no row")
+    if mine.empty and not restored.has_history:
+        return unknown(NAME, "the restored run trained on no row")
     if not reference.facts.ended:
         return unknown(NAME, "the reference did not reach its end, so nobody knows what there was to train")
     last, wanted = int(theirs["step"].max()), reference.facts.train_steps

@@ -22,7 +22,7 @@ from parity.sources.history import Tables, tables
 from parity.sources.jsonl import Lines, own_table
 from parity.sources.lineage import LifeTold
 from parity.sources.memory import TableRows
-from parity.tables import LEAKS, Facts, Rows, Run
+from parity.tables import LEAKS, NEEDED, ROWS, Facts, Rows, Run
 from protocol.errors import ConfigError
 
 PARQUET = "rows.parquet"
@@ -58,7 +58,7 @@ def _files(folder: Path, name: re.Pattern[str]) -> Iterator[tuple[tuple[int, int
 def saved_run(facts: Facts, lives: Sequence[LifeTold], folder: Path) -> Run:
     """``folder``: the rows of this run's lives. Raises ConfigError that names file, line and column; also for rows that the
     history tells of and no file holds."""
-    files = row_files(folder)
+    files = row_files(folder) if folder.is_dir() or len(lives) == 1 else RowFiles({}, {})
     told = tables(lives, {place: _metrics(path) for place, path in files.metrics.items()})
     if (folder / PARQUET).is_file():
         from parity.sources.parquet import ParquetRows
@@ -70,9 +70,8 @@ def saved_run(facts: Facts, lives: Sequence[LifeTold], folder: Path) -> Run:
         if path is None:
             raise ConfigError(f"{folder / f'life-{life}' / f'step_{step}.jsonl'}: is missing: life {life} trained step {step}")
         _all_there(path, len(lines.read(path)), len(told.trained.get(step, ())))
-    if not lines.rows:
-        raise ConfigError(f"{folder}: holds no rows of a step that counts: the run committed none")
-    return run_of(facts, told, TableRows(_of_lives(own_table(lines, str(folder)), told)))
+    table = _table(lines, str(folder), lives)
+    return run_of(facts, told, TableRows(_of_lives(table, told)))
 
 
 def run_of_rows(facts: Facts, lives: Sequence[LifeTold], rows: Mapping[tuple[int, int], Sequence[Any]]) -> Run:
@@ -84,9 +83,16 @@ def run_of_rows(facts: Facts, lives: Sequence[LifeTold], rows: Mapping[tuple[int
         _all_there(lines.begin(f"{facts.source}, life {life}, step {step}"), len(found), len(told.trained.get(step, ())))
         for number, row in enumerate(found, start=1):
             lines.add(msgspec.to_builtins(row), number)
-    if not lines.rows:
-        raise ConfigError(f"{facts.source}: holds no rows of a step that counts: the run committed none")
-    return run_of(facts, told, TableRows(own_table(lines, facts.source)))
+    return run_of(facts, told, TableRows(_table(lines, facts.source, lives)))
+
+
+def _table(lines: Lines, source: str, lives: Sequence[LifeTold]) -> pa.Table:
+    """None at all is a finding about a restored run, and no reference."""
+    if lines.rows:
+        return own_table(lines, source)
+    if len(lives) == 1:
+        raise ConfigError(f"{source}: holds no rows of a step that counts: the run committed none")
+    return pa.schema([ROWS.field(name) for name in ROWS.names if name in (*NEEDED, "life")]).empty_table()
 
 
 def _all_there(path: Path | str, found: int, wanted: int) -> None:

@@ -254,7 +254,7 @@ def test_what_was_not_trained_or_was_too_much_is_named(places: Any, said: str) -
 
 
 def test_nothing_trained_or_a_reference_that_never_ended_says_nothing() -> None:
-    assert what_was_trained(comparison(restored=run(()))).verdict is UNKNOWN
+    assert what_was_trained(comparison(restored=replace(run(()), has_history=False))).verdict is UNKNOWN
     assert what_was_trained(comparison(facts={"ended": False})).verdict is UNKNOWN
 
 
