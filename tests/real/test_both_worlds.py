@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,20 @@ from real import preflight
 from rollproof.conformance import Model, conforms
 from rollproof.conformance.simulated import simulated
 from rollproof.saving import SavedRun, read_folder, unpack_history
+from scenarios.files import load
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 LACKING = preflight.package_faults()
 CI = ("turn", "prefix", "second-crash")
 NIGHTLY = ("sibling", "refusal", "lost-row", "gym-stall", "worker-kill", "data-plane-kill", "trainer-only")
 LIMIT_S = 1_500.0
+PACES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0)  # of a machine that nothing else uses, and of one at work
+RACES = (
+    "refusal",
+    "open-door",
+    "failed-resend",
+    "busy-discards",
+)  # what a real run of `turn` may meet by chance, and these always
 
 
 def run(name: str, *options: str) -> dict[str, Any]:
@@ -65,10 +74,12 @@ def compared(folder: Path) -> dict[str, Any]:
 
 
 def strangers(folder: Path) -> list[str]:
-    """What of the real histories the simulator's model does not have, learned from runs of the same job."""
+    """What of the real histories the simulator's model does not have, learned from runs of the same job, and of its races."""
     saved = read_folder(folder)
     assert isinstance(saved, SavedRun)
-    model = Model.learn(simulated(saved.scenario, range(3), points=(0.5,), paces=(0.5, 1.0, 2.0)))
+    same = simulated(saved.scenario, range(4), points=(0.5,), paces=PACES)
+    races = [simulated(load(name).scenario, range(4), points=(0.5,), paces=(1.0, 2.0)) for name in RACES]
+    model = Model.learn(chain(same, *races))
     found = []
     for life in saved.lives:
         history = unpack_history((folder / f"{life.name}.history").read_bytes(), life.name)

@@ -32,5 +32,5 @@ def recorded(folder: Path, scenario: str) -> list[Record]:
 
 @pytest.mark.parametrize("scenario", ["workplace", "sibling"])
 def test_a_real_life_is_a_path_of_the_simulators_model(tmp_path: Path, scenario: str) -> None:
-    model = Model.learn(simulated(small(scenario), range(3), points=(0.5,), paces=(0.5, 1.0, 2.0)))
+    model = Model.learn(simulated(small(scenario), range(3), points=(0.5,), paces=(0.5, 1.0, 2.0, 4.0)))
     assert [str(complaint) for complaint in conforms(recorded(tmp_path, scenario), model)] == []
