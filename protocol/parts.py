@@ -243,6 +243,19 @@ class Environment(Protocol):
         ...
 
 
+class ScoredAlone:
+    """Of an ``Environment`` whose episodes each have a reward of their own, and end with an answer or their last turn."""
+
+    def over(self, state: State) -> bool:
+        return False
+
+    def submission(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> int:
+        raise NotImplementedError("only a cohort verifier's environment has submissions")
+
+    def rank(self, ordinal: int, group_attempt: int, submissions: Mapping[int, int]) -> dict[int, float]:
+        raise NotImplementedError("only a cohort verifier's environment ranks")
+
+
 class Server(Protocol):
     async def main(self) -> None: ...
 

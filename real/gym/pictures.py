@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from protocol.messages import PromptTask, ToolCall
-from protocol.parts import Asked, Layout, State
+from protocol.parts import Asked, Layout, ScoredAlone, State
 from protocol.runtime import Runtime
 from real.gym.looking import LOOK, AnswerScorer, LookCloser, Looking, hash_of
 from real.gym.scenes import Scenes, folder_of
@@ -39,7 +39,7 @@ class PicturesProfile(msgspec.Struct, frozen=True, kw_only=True):
         return knobs if isinstance(knobs, PicturesProfile) else msgspec.convert(dict(knobs or {}), cls)
 
 
-class RealPictures:
+class RealPictures(ScoredAlone):
     """``profile`` may be a scenario's knobs."""
 
     layout = LAYOUT
@@ -89,17 +89,8 @@ class RealPictures:
         reply = await self.looking.look(msgspec.json.decode(call.arguments, type=LookCloser))
         return (*self.scenes.detail_tokens(), *self.words(reply))
 
-    def over(self, state: State) -> bool:
-        return False
-
     def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
         return self._scorer.reward(task, answer)
-
-    def submission(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> int:
-        raise NotImplementedError("only a cohort verifier's environment has submissions")
-
-    def rank(self, ordinal: int, group_attempt: int, submissions: Mapping[int, int]) -> dict[int, float]:
-        raise NotImplementedError("only a cohort verifier's environment ranks")
 
     def cannot_save(self, ordinal: int, generation: int, turn: int) -> tuple[str, ...]:
         return ()

@@ -17,7 +17,7 @@ import msgspec
 
 from protocol.identity import sample_of_key
 from protocol.messages import PromptTask, ToolCall
-from protocol.parts import Asked, Layout, State
+from protocol.parts import Asked, Layout, ScoredAlone, State
 from protocol.runtime import Runtime
 from real.gym.resources import TOOL, Tools
 from real.gym.scoring import Scorer
@@ -54,7 +54,7 @@ class WorkplaceProfile(msgspec.Struct, frozen=True, kw_only=True):
         return knobs if isinstance(knobs, WorkplaceProfile) else msgspec.convert(dict(knobs or {}), cls)
 
 
-class RealWorkplace:
+class RealWorkplace(ScoredAlone):
     """``profile`` may be a scenario's knobs."""
 
     layout = LAYOUT
@@ -104,18 +104,9 @@ class RealWorkplace:
         state[RESOURCES] = msgspec.to_builtins(ran.rows)
         return self.tokens.reply(ran.reply)
 
-    def over(self, state: State) -> bool:
-        return False
-
     def reward(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> float:
         rows = Rows.of(state[RESOURCES])
         return self._scorer.reward(with_forced(task, rows.ordinal) if self.profile.forced_first_call else task, rows)
-
-    def submission(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> int:
-        raise NotImplementedError("only a cohort verifier's environment has submissions")
-
-    def rank(self, ordinal: int, group_attempt: int, submissions: Mapping[int, int]) -> dict[int, float]:
-        raise NotImplementedError("only a cohort verifier's environment ranks")
 
     def cannot_save(self, ordinal: int, generation: int, turn: int) -> tuple[str, ...]:
         unsavable = self.profile.unsavable

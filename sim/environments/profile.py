@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from protocol.messages import PromptTask
-from protocol.parts import Asked, Layout, State
+from protocol.parts import Asked, Layout, ScoredAlone
 from protocol.runtime import Runtime
 from scenarios.boundary_hold import HOLD_MOST_S
 from scenarios.sampling import SamplingRule, sampling_of
@@ -51,7 +51,7 @@ def word_tokens(text: str, tokens_max: int) -> tuple[int, ...]:
     return tuple(zlib.crc32(word.encode()) % VOCABULARY for word in text.split()[:tokens_max]) or (0,)
 
 
-class FakeEnvironment:
+class FakeEnvironment(ScoredAlone):
     """What is alike in all of them; each kind adds its layout, its state, its moves and its rewards."""
 
     layout = Layout(participants=SERVERS)
@@ -78,15 +78,6 @@ class FakeEnvironment:
         profile = self.profile
         spread = profile.tool_max_s - profile.tool_min_s
         await self.rt.sleep(profile.tool_min_s + spread * self.rt.random("tool", key).random())
-
-    def over(self, state: State) -> bool:
-        return False
-
-    def submission(self, task: PromptTask, state: State, answer: tuple[int, ...]) -> int:
-        raise NotImplementedError("only a cohort verifier's environment has submissions")
-
-    def rank(self, ordinal: int, group_attempt: int, submissions: Mapping[int, int]) -> dict[int, float]:
-        raise NotImplementedError("only a cohort verifier's environment ranks")
 
     def cannot_save(self, ordinal: int, generation: int, turn: int) -> tuple[str, ...]:
         """Each participant that keeps a part draws for itself."""
