@@ -6,7 +6,6 @@ A process that is killed takes none of its own away, and vLLM leaves a socket an
 
 from __future__ import annotations
 
-import getpass
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,11 +16,10 @@ NAME = "t"  # short: names of Unix sockets are limited
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """For the environment of processes; their folder is made. torch's compiled kernels are a cache: they stay where they were."""
+    """For the environment of processes; their folder is made."""
     place = folder / NAME
     place.mkdir(exist_ok=True)
-    kernels = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
-    return {"TMPDIR": str(place), "TORCHINDUCTOR_CACHE_DIR": kernels}
+    return {"TMPDIR": str(place)}
 
 
 @contextmanager
