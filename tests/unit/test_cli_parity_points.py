@@ -126,7 +126,7 @@ def test_the_evidence_of_one_life_can_be_unpacked_and_judged_alone(out: Path, tm
     report = json.loads((out / "parity-report.json").read_text())
     (held, *_) = [life["life"] for life in report["of_lives"] if life["verdict"] == "HELD"]
     with pa.CompressedInputStream(str(out / ARCHIVE), "zstd") as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        archive.extractall(tmp_path / "apart", filter="data")
+        archive.extractall(tmp_path / "apart")  # of our own making; its filter is not in every Python 3.11
     assert main(["parity", "judge", str(tmp_path / "apart" / str(held))]) == 0
 
 
