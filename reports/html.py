@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
-
 from reports.failure import Evidence
 from reports.summary import sweep_figures
+from reports.templating import templates
 
 
 def sweep_page(
@@ -21,22 +20,19 @@ def sweep_page(
     versions: Mapping[str, str],
 ) -> str:
     """``scenario`` is the saved scenario as plain data; ``command`` is what was typed."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("sweep.html").render(
-        report=report,
-        figures=sweep_figures(report),
-        evidence=evidence,
-        guarantees=guarantees,
-        scenario=scenario,
-        settings=sorted(_flat(scenario.get("job", {}))),
-        command=command,
-        versions=versions,
+    return (
+        templates()
+        .get_template("sweep.html")
+        .render(
+            report=report,
+            figures=sweep_figures(report),
+            evidence=evidence,
+            guarantees=guarantees,
+            scenario=scenario,
+            settings=sorted(_flat(scenario.get("job", {}))),
+            command=command,
+            versions=versions,
+        )
     )
 
 

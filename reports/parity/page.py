@@ -11,6 +11,7 @@ import msgspec
 
 from reports.parity.over_runs import OverRuns
 from reports.parity.words import limit_of, meaning, profile_name, shown
+from reports.templating import templates
 
 EXCUSES_MAX = 500  # shown on the page; the JSON has all
 
@@ -57,13 +58,7 @@ def comparison_page(
 
 def template(name: str) -> jinja2.Template:
     """One of the pages: everything put into it is escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates()
     environment.filters["shown"] = shown
     environment.filters["limit_of"] = limit_of
     return environment.get_template(name)
